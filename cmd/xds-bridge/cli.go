@@ -55,13 +55,19 @@ func (c *cli) withFile(text string) string {
 func newRoot(c *cli) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xds-bridge",
-		Short: "Keeps service registries in sync with a mesh",
-		Long: "xds-bridge watches istiod and keeps the endpoints of services in the registries\n" +
-			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
-			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
-			"configuration, 4 a registry is unreachable, 5 deletions are held back,\n" +
-			"130 and 143 interrupted. Flags that say where and how, not what is done, can be\n" +
-			"set in the environment, as XDS_BRIDGE_CONFIG is for --config.",
+		Short: "Keep service registries and an Istio mesh in sync",
+		Long: "xds-bridge copies the endpoints of services between an Istio mesh and the\n" +
+			"service registries that RPC frameworks use. It never deletes entries because a\n" +
+			"read failed.\n\n" +
+			"Exit codes:\n" +
+			"  0         success\n" +
+			"  1         there is a difference or a problem\n" +
+			"  2         invalid usage or configuration\n" +
+			"  4         a registry or the bridge is unreachable\n" +
+			"  5         the guard holds deletions\n" +
+			"  130, 143  interrupted\n\n" +
+			"Connection and output flags can also be set by environment variables: --config\n" +
+			"by XDS_BRIDGE_CONFIG, for example.",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.hangUp(cmd.Name()); err != nil {
@@ -75,8 +81,8 @@ func newRoot(c *cli) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVarP(&c.file, "config", "f", defaultConfig, "the configuration file")
 	flags.StringVar(&c.color, "color", "auto", "colour on standard output: auto, always or never")
-	flags.StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error, in place of log.level")
-	flags.StringVar(&c.logFormat, "log-format", "", "text, json or gost, in place of log.format")
+	flags.StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error; overrides log.level")
+	flags.StringVar(&c.logFormat, "log-format", "", "text, json or gost; overrides log.format")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		unit := ""
 		if strings.Contains(err.Error(), "missing unit in duration") {
@@ -97,9 +103,9 @@ func newRoot(c *cli) *cobra.Command {
 // --dry-run and --version.
 func addShortcuts(c *cli, root *cobra.Command) {
 	var check, dry, version bool
-	root.Flags().BoolVar(&check, "check", false, "the same as the command validate")
-	root.Flags().BoolVar(&dry, "dry-run", false, "the same as run --dry-run")
-	root.Flags().BoolVar(&version, "version", false, "the same as the command version")
+	root.Flags().BoolVar(&check, "check", false, "same as xds-bridge validate")
+	root.Flags().BoolVar(&dry, "dry-run", false, "same as xds-bridge run --dry-run")
+	root.Flags().BoolVar(&version, "version", false, "same as xds-bridge version")
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:

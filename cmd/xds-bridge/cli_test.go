@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,8 +209,8 @@ func TestColor(t *testing.T) {
 // flagsPage is the reference of commands and flags, as Markdown.
 func flagsPage(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("# Command line reference\n\nGenerated from the commands by `make golden`; do not edit.\n\n" + root.Long +
-		"\n\nA `run` that a signal stopped cleanly exits with 0; a command that was interrupted, and a second\nsignal, give 130 or 143.\n")
+	b.WriteString("# Command line reference\n\nFor operators who call `xds-bridge`. Generated from the commands by `make golden`; do not edit.\n\n" + markdown(root.Long) +
+		"\n\n`run` exits with 0 after a signal. After a second signal, and for any other interrupted command, the exit code is 130 or 143.\n")
 	flags := func(f *pflag.FlagSet) {
 		if !f.HasFlags() {
 			return
@@ -241,10 +242,18 @@ func flagsPage(root *cobra.Command) string {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {
 			continue
 		}
-		fmt.Fprintf(&b, "\n## xds-bridge %s\n\n%s\n", cmd.Use, cmp.Or(cmd.Long, cmd.Short+"."))
+		fmt.Fprintf(&b, "\n## xds-bridge %s\n\n%s\n", cmd.Use, markdown(cmp.Or(cmd.Long, cmd.Short+".")))
 		flags(cmd.LocalNonPersistentFlags())
 	}
 	return b.String()
+}
+
+// markdown returns a help text with its tables, whose lines are indented, as blocks of text.
+func markdown(help string) string {
+	text := regexp.MustCompile(`(?m)(?:^  (?:[^-\n]|--).*\n)+`).ReplaceAllStringFunc(help+"\n", func(table string) string {
+		return "\n```text\n" + table + "```\n"
+	})
+	return strings.TrimSuffix(strings.NewReplacer("\n\n\n", "\n\n", ":\n  - ", ":\n\n  - ").Replace(text), "\n")
 }
 
 func TestGeneratedReference(t *testing.T) {

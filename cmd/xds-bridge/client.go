@@ -19,8 +19,8 @@ type clientOptions struct {
 
 func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	outputFlag(cmd, &o.output)
-	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
-	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
+	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the status API of the running bridge (default: as configured)")
+	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the running bridge (default: as configured)")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
 }
 
@@ -75,9 +75,10 @@ func shellQuote(s string) string {
 func healthcheckCommand(c *cli) *cobra.Command {
 	var o app.HealthOptions
 	cmd := &cobra.Command{
-		Use: "healthcheck", Short: "Ask the running bridge whether it is alive", Args: noArgs,
-		Long: "healthcheck asks /livez of the running bridge, for containers without a shell.\n" +
-			"It exits with 0 if it is alive, 1 if it is not, 4 if it does not answer.",
+		Use: "healthcheck", Short: "Check whether the running bridge is alive", Args: noArgs,
+		Long: "healthcheck requests /livez of the running bridge, for containers without a\n" +
+			"shell. It exits with 0 if the bridge is alive, 1 if it is not, and 4 if it does\n" +
+			"not answer.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := c.program().Health(cmd.Context(), o)
 			if err == nil {
@@ -86,8 +87,8 @@ func healthcheckCommand(c *cli) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&o.Address, "telemetry", "", "host:port of the running bridge's probes; by default what the configuration says")
-	cmd.Flags().BoolVar(&o.Ready, "ready", false, "ask /readyz in place of /livez")
+	cmd.Flags().StringVar(&o.Address, "telemetry", "", "host:port of the probes of the running bridge (default: as configured)")
+	cmd.Flags().BoolVar(&o.Ready, "ready", false, "request /readyz instead of /livez")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "how long to wait for an answer")
 	return cmd
 }

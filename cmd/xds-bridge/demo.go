@@ -23,17 +23,18 @@ func demoCommand(c *cli) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Show the bridge at work on an embedded mesh", Args: noArgs,
-		Long: "demo starts a small mesh in this process and shows what the bridge writes of it\n" +
-			"into an embedded registry, or into a real ZooKeeper or Nacos, which it leaves as it was.",
+		Long: "demo starts a small mesh in this process and shows the entries that the bridge\n" +
+			"writes into an embedded registry. With --zookeeper or --nacos, it writes to a\n" +
+			"real registry and removes its entries at the end.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
 	cmd.Flags().BoolVar(&o.Once, "once", false, "print the final state and exit")
 	cmd.Flags().StringVar(&o.ZooKeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
-	cmd.Flags().StringVar(&o.Nacos, "nacos", "", "http://host:port of a real Nacos to write to, in place of a ZooKeeper")
-	cmd.Flags().StringVar(&o.Root, "root", "", "the path above the interfaces, or the group in a Nacos; by default /dubbo in memory and xds-bridge-demo in a real registry, where no consumer looks")
-	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, as examples/mesh.yaml does")
-	cmd.Flags().DurationVar(&o.Interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
+	cmd.Flags().StringVar(&o.Nacos, "nacos", "", "http://host:port of a real Nacos to write to, instead of a ZooKeeper")
+	cmd.Flags().StringVar(&o.Root, "root", "", "the root path, or the group in a Nacos (default: /dubbo in memory; in a real registry xds-bridge-demo, which no consumer reads)")
+	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, such as examples/mesh.yaml")
+	cmd.Flags().DurationVar(&o.Interval, "interval", 0, "the time between two changes of the mesh; 0: as in the file")
 	return cmd
 }
 

@@ -17,10 +17,10 @@ func eventsCommand(c *cli) *cobra.Command {
 	var o clientOptions
 	after := int64(0)
 	cmd := &cobra.Command{
-		Use: "events", Short: "List what happened in the running bridge", Args: noArgs,
-		Long: "events asks the running bridge for the last events of each kind: holds, their\n" +
-			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
-			"written and why, and conditions of status that began or ended.",
+		Use: "events", Short: "List the latest events of the running bridge", Args: noArgs,
+		Long: "events lists the latest events of the running bridge, by kind: holds, denials,\n" +
+			"conflicts, changes by others, rejected entries, writes with their causes, and\n" +
+			"conditions that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return query[admin.Page[admin.Event]]{
 				ask: func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) { return b.Events(ctx, after) },
@@ -34,7 +34,7 @@ func eventsCommand(c *cli) *cobra.Command {
 		},
 	}
 	clientFlags(cmd, &o)
-	cmd.Flags().Int64Var(&after, "after", 0, "only those after the one of this number")
+	cmd.Flags().Int64Var(&after, "after", 0, "only events after this number")
 	return cmd
 }
 

@@ -20,14 +20,14 @@ func holdsCommand(c *cli) *cobra.Command {
 	var o clientOptions
 	var of string
 	cmd := &cobra.Command{
-		Use: "holds", Short: "List the deletions that the running bridge holds back", Args: noArgs,
-		Long: "holds asks the running bridge which deletions its guards hold back: what, why,\n" +
-			"since when, and what would release them. It exits with 5 where there are any.\n" +
+		Use: "holds", Short: "List the deletions that the running bridge holds", Args: noArgs,
+		Long: "holds lists the deletions that the guards of the running bridge hold: which,\n" +
+			"why, since when, and what would release them. It exits with 5 if there are any.\n" +
 			"See approve and deny.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runHolds(cmd.Context(), c, o, of) },
 	}
 	clientFlags(cmd, &o)
-	cmd.Flags().StringVar(&of, "bridge", "", "only those of this bridge, which need not be configured")
+	cmd.Flags().StringVar(&of, "bridge", "", "only the holds of this bridge, even if it is no longer configured")
 	return cmd
 }
 
@@ -105,13 +105,21 @@ func printDecisions(t *terminal, holds []admin.Hold, flags string) {
 }
 
 func approveCommand(c *cli) *cobra.Command {
-	return decideCommand(c, "approve", "Let the deletions of holds go ahead",
-		"approve deletes exactly the entries that holds shows under an id. Where they have\nchanged since, the id is another: nothing happens, and the answer names what is\nheld now. --bridge decides nothing: it lists what is held for one bridge, with\nthe command that approves exactly that, and exits with 5 as holds does.")
+	return decideCommand(c, "approve", "Release holds: delete their entries",
+		"approve releases a hold: the bridge deletes exactly the entries that holds\n"+
+			"lists under this id. If the entries have changed since, the id is different:\n"+
+			"nothing is deleted, and approve lists the current holds.\n\n"+
+			"With --bridge, approve only lists the holds of that bridge and the command that\n"+
+			"approves them, and exits with 5.")
 }
 
 func denyCommand(c *cli) *cobra.Command {
-	return decideCommand(c, "deny", "Keep the deletions of holds back",
-		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge decides nothing: it lists what is held for\none bridge, with the command that denies exactly that, and exits with 5 as holds does.")
+	return decideCommand(c, "deny", "Keep the entries of holds",
+		"deny keeps the entries of a hold, even if the source confirms their removal.\n"+
+			"Each entry stays until its endpoint returns or until an operator approves the\n"+
+			"hold.\n\n"+
+			"With --bridge, deny only lists the holds of that bridge and the command that\n"+
+			"denies them, and exits with 5.")
 }
 
 func decideCommand(c *cli, action, short, long string) *cobra.Command {
@@ -130,7 +138,7 @@ func decideCommand(c *cli, action, short, long string) *cobra.Command {
 		},
 	}
 	clientFlags(cmd, &o)
-	cmd.Flags().StringVar(&of, "bridge", "", "list what is held for this bridge, and decide nothing")
+	cmd.Flags().StringVar(&of, "bridge", "", "only list the holds of this bridge")
 	return cmd
 }
 

@@ -29,7 +29,7 @@ func main() {
 func versionCommand(c *cli) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
-		Use: "version", Short: "Say what this binary is", Args: noArgs,
+		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return printVersion(c, o) },
 	}
 	outputFlag(cmd, &o)

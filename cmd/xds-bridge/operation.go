@@ -23,9 +23,9 @@ func operation(c *cli, cmd *cobra.Command, o *app.OperationOptions, yes string, 
 		}
 		return cmp.Or(err, c.result(form, d, func() { printOperation(c.terminal, d) }))
 	}
-	cmd.Flags().StringVar(&o.Target, "target", "", "only this registry of the configuration")
-	cmd.Flags().BoolVar(&o.Yes, "yes", false, yes+"; without it nothing is written")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long it may take")
+	cmd.Flags().StringVar(&o.Target, "target", "", "only this configured registry")
+	cmd.Flags().BoolVar(&o.Yes, "yes", false, yes+"; without --yes, nothing is written")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long the operation may take")
 	return cmd
 }
 
@@ -57,49 +57,50 @@ func printOperation(t *terminal, d *app.Operation) {
 func adoptCommand(c *cli) *cobra.Command {
 	var o app.AdoptOptions
 	cmd := &cobra.Command{
-		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt entries as our own",
-		Long: "adopt puts the mark of the configuration's owner on entries, which do not change\n" +
-			"otherwise. Each is replaced in one step, so that consumers miss none.\n\n" +
-			"  --from OWNER  those of another owner, such as the one before a new id; its bridge\n" +
-			"                has to be stopped\n" +
-			"  --unsigned    our own from before ownerKeyFile was set, or from before a key in it\n" +
-			"                was dropped\n" +
-			"  --unmarked    those without a mark that are what we would write but for it; this\n" +
-			"                reads the sources\n\n" +
-			"It only shows what it would do, unless --yes is given.",
+		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt existing entries",
+		Long: "adopt puts the mark of the configured owner on existing entries and changes\n" +
+			"nothing else in them. Each entry is replaced in one step, so consumers never\n" +
+			"miss it.\n\n" +
+			"  --from OWNER  entries of another owner, such as your former owner name;\n" +
+			"                stop the bridge of that owner first\n" +
+			"  --unsigned    your own entries from before ownerKeyFile was set, or signed\n" +
+			"                by a key that is no longer in it\n" +
+			"  --unmarked    entries without a mark that are equal to what the bridge would\n" +
+			"                write, apart from the mark; this reads the sources\n\n" +
+			"Without --yes, it only shows what it would do.",
 	}
-	cmd.Flags().StringVar(&o.From, "from", "", "whose entries")
-	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "our own that are not signed by a key of ownerKeyFile")
-	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "those without a mark that are what we would write")
+	cmd.Flags().StringVar(&o.From, "from", "", "the owner of the entries")
+	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "your own entries that no key of ownerKeyFile signed")
+	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "entries without a mark that are equal to what the bridge would write")
 	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Adopt(ctx, o) })
 }
 
 func purgeCommand(c *cli) *cobra.Command {
 	var o app.PurgeOptions
 	cmd := &cobra.Command{
-		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote",
-		Long: "purge lists everything that carries the mark of an owner in the targets of the\n" +
-			"configuration, and deletes it where --yes is given. Consumers lose these\n" +
-			"addresses at once. Stop the process of that owner first: it would write them\n" +
-			"again.\n\n" +
-			"With --bridge it deletes only what carries the mark of that bridge, of the owner of\n" +
-			"the configuration unless --owner is given. The process may run if the\n" +
-			"configuration has no bridge of that name.",
+		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete all entries of an owner or a bridge",
+		Long: "purge lists all entries with the mark of an owner in the configured targets.\n" +
+			"With --yes, it deletes them: consumers lose these addresses at once. Stop the\n" +
+			"bridge of that owner first, because it would write the entries again.\n\n" +
+			"With --bridge, purge selects only entries with the mark of that bridge. Their\n" +
+			"owner is the configured one unless --owner is set. The process may keep running\n" +
+			"if its configuration has no bridge of that name.",
 	}
-	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it")
-	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only what this bridge wrote, by its name or as holds shows its mark")
+	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown")
+	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only entries of this bridge: its name, or its mark as holds shows it")
 	return operation(c, cmd, &o.OperationOptions, "delete", func(ctx context.Context) (*app.Operation, error) { return c.program().Purge(ctx, o) })
 }
 
 func releaseCommand(c *cli) *cobra.Command {
 	var o app.ReleaseOptions
 	cmd := &cobra.Command{
-		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody",
-		Long: "release removes the marks of an owner and forgets the owner. The entries stay,\n" +
-			"and no bridge changes or deletes them any more. Each is replaced in one step, so\n" +
-			"that consumers miss none. Stop the bridge of that owner first. It only shows what\n" +
-			"it would do, unless --yes is given.",
+		Use: "release --owner OWNER", Short: "Remove the marks of an owner and keep its entries",
+		Long: "release removes the mark of an owner from all entries and deletes the records\n" +
+			"of that owner. The entries remain, and no bridge changes or deletes them any\n" +
+			"more. Each entry is replaced in one step, so consumers never miss it. Stop the\n" +
+			"bridge of that owner first.\n\n" +
+			"Without --yes, it only shows what it would do.",
 	}
-	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it; required")
+	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown; required")
 	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Release(ctx, o) })
 }

@@ -20,12 +20,13 @@ type planOptions struct {
 func planCommand(c *cli) *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
-		Long: "plan reads every source and every target of the configuration and shows the\n" +
-			"difference. It writes nothing. It exits with 1 if run would write or delete an\n" +
-			"entry or is kept from it by a conflict or a source, and with 0 otherwise, also if\n" +
-			"services cannot be written at all; the last line says what was found.\n" +
-			"For a mesh, it compares with the bridge's saved record of what was served.",
+		Use: "plan", Short: "Show what run would write", Args: noArgs,
+		Long: "plan reads all configured sources and targets and shows the difference. It\n" +
+			"writes nothing. For a mesh, plan compares with the bridge's saved record of\n" +
+			"what it served.\n\n" +
+			"It exits with 1 if run would write or delete an entry, or if a conflict or a\n" +
+			"source prevents that. Services that cannot be written do not change the exit\n" +
+			"code. The last line is a summary.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)

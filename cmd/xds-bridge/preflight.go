@@ -14,11 +14,12 @@ import (
 func preflightCommand(c *cli) *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use: "preflight", Short: "Try everything that run requires, and say how to correct what fails", Args: noArgs,
-		Long: "preflight connects to every registry of the configuration and tries what run\n" +
-			"requires: versions, the token, the debug API, permissions by a node that it writes\n" +
-			"and deletes, clocks. √ is fine, ‼ is worth a look, × has to be corrected, and · is what\n" +
-			"another configuration could do from here.",
+		Use: "preflight", Short: "Check everything that run requires, with a remedy for each problem", Args: noArgs,
+		Long: "preflight connects to all configured registries and checks what run requires:\n" +
+			"versions, the token, the debug API, clocks and permissions. To check\n" +
+			"permissions, it writes and deletes a node.\n\n" +
+			"√ passed, ‼ needs attention, × must be corrected, · another configuration that\n" +
+			"would work from here.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPreflight(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)

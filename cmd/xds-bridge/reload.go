@@ -10,11 +10,12 @@ import (
 func reloadCommand(c *cli) *cobra.Command {
 	var o clientOptions
 	cmd := &cobra.Command{
-		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
-		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
-			"everything else continues. A file that is wrong changes nothing: every error of it\n" +
-			"is printed, and the exit code is 2.\n\n" +
-			"SIGHUP does the same, and so does a change of the file within reload.interval.",
+		Use: "reload", Short: "Make the running bridge reload its configuration", Args: noArgs,
+		Long: "reload makes the running bridge read its configuration file again. Only the\n" +
+			"changed parts restart. If the file is invalid, nothing changes: reload prints\n" +
+			"all errors and exits with 2.\n\n" +
+			"SIGHUP has the same effect. A change of the file is also applied within\n" +
+			"reload.interval.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Timeout = max(o.Timeout, app.ReloadWait)
 			o.AnyOwner = true // it reads its own file, in which the owner may be what changed

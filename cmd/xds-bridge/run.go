@@ -19,17 +19,17 @@ func runCommand(c *cli) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run", Short: "Keep the registries in sync, in the foreground", Args: noArgs,
-		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C, and ends after\n" +
-			"the calls in flight; the second one ends it at once. It deletes nothing at\n" +
-			"its end. Unreachable registries are tried again for ever.\n\n" +
-			"With --once it brings the registries in sync once and exits: 0 done, 1 with\n" +
-			"conflicts or entries that cannot be written, 4 a registry is unreachable, 5 the\n" +
-			"guard holds deletions back.",
+		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C. It then waits for the\n" +
+			"calls in flight and exits; a second signal exits at once. It deletes nothing\n" +
+			"when it stops. Unreachable registries are retried forever.\n\n" +
+			"With --once, run brings the registries in sync once. It exits with 0 if that\n" +
+			"succeeded, 1 if there are conflicts or entries that cannot be written, 4 if a\n" +
+			"registry is unreachable, and 5 if the guard holds deletions.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBridge(cmd.Context(), c, o) },
 	}
-	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in sync once and exit")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "write nothing, and log what would be written")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --once: how long it may take")
+	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in sync once, then exit")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "log what would be written, and write nothing")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long --once may take")
 	return cmd
 }
 

@@ -21,13 +21,14 @@ func statusCommand(c *cli) *cobra.Command {
 	var o clientOptions
 	var f serviceFilter
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
-		Long: "status asks the running bridge. It exits with 0 where everything is in sync, 1\n" +
-			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
-			"holds deletions back, whatever the flags choose. It counts the services of each\n" +
-			"bridge by reason, and lists those that are not in sync, the worst first and at\n" +
-			"most 20. OURS, OTHERS and CLAIMED count entries: a host that is served into a\n" +
-			"mesh is one, beside its endpoints.",
+		Use: "status", Short: "Show the state of the running bridge", Args: noArgs,
+		Long: "status shows the state of the running bridge. It exits with 0 if everything is\n" +
+			"in sync, 1 if something is not, 4 if the bridge does not answer, and 5 if a\n" +
+			"guard holds deletions. Flags do not change the exit code.\n\n" +
+			"status counts the services of each bridge by reason. It lists at most 20\n" +
+			"services that are not in sync, the worst first. OURS, OTHERS and CLAIMED count\n" +
+			"entries; a host that is served into a mesh is one entry in addition to its\n" +
+			"endpoints.",
 		Example: "  xds-bridge status --bridge mesh-to-zk --all\n  xds-bridge status --reason conflict,refused -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), c, o, f) },
 	}

@@ -19,7 +19,7 @@ func validateCommand(c *cli) *cobra.Command {
 	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
-		Short: "Check a configuration, without the network",
+		Short: "Check a configuration file offline",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if o.files = args; len(args) == 0 {
 				o.files = []string{c.file}
@@ -28,7 +28,7 @@ func validateCommand(c *cli) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().BoolVar(&o.skip, "skip-files", false, "do not look for secrets and certificates, which may be on another machine")
+	cmd.Flags().BoolVar(&o.skip, "skip-files", false, "do not check secrets and certificates, which may be on another machine")
 	return cmd
 }
 

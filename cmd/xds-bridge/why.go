@@ -18,14 +18,16 @@ import (
 func whyCommand(c *cli) *cobra.Command {
 	var o clientOptions
 	cmd := &cobra.Command{
-		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
-		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
-			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
-			"what status shows of the sources and targets that the service passes. Name the\n" +
-			"service as the mesh does (fqdn:port, or the name of a cluster), by its interface or\n" +
-			"by its service key, by the address of an endpoint or of an entry that is held or\n" +
-			"stays for another reason, or by the id of a hold; an application or a host alone\n" +
-			"will do where no service has that as its name.",
+		Use: "why SERVICE", Short: "Explain the state of one service", Args: oneArg("service"),
+		Long: "why shows the whole path of one service through the running bridge: host,\n" +
+			"service keys, endpoints, entries, owner, and the reason of its state. It begins\n" +
+			"with the status of the source and the target.\n\n" +
+			"Name the service by any of these:\n" +
+			"  - fqdn:port, or the name of a cluster, as in the mesh\n" +
+			"  - an interface or a service key\n" +
+			"  - the address of an endpoint, or of an entry that remains\n" +
+			"  - the id of a hold\n" +
+			"  - an application or a host, if no service has that name",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(args[0]) == "" {
