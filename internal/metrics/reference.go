@@ -113,7 +113,7 @@ func labelsOfMetrics() map[string][]string {
 		"logins_total result":           append(callCodes(), loginOK),
 		"changes_withheld_total reason": {withheldByHold, string(bridge.ObservedConflict), string(bridge.ObservedUnwritable)},
 		"service_reasons reason":        texts(bridge.Reasons()),
-		"mcp_errors_total reason":       texts([]mcp.ObservationKind{mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress}),
+		"mcp_errors_total reason":       texts([]mcp.ObservationKind{mcp.ObservedNack, mcp.ObservedPersistence, mcp.ObservedNoAddress}),
 		"mcp_refused_total reason":      texts(mcp.Refusals()),
 		"services role":                 {roleSource, roleClaimed},
 		"endpoints role":                {roleSource, roleOwned, roleForeign},
