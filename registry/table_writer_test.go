@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -33,11 +34,11 @@ func (r *writerRig) shown() []string {
 	rows, certainty := r.table.Snapshot()
 	var services, others []string
 	for name, s := range rows {
-		text := string(name)
+		words := []string{string(name)}
 		for _, e := range s.Endpoints {
-			text += " " + e.Host
+			words = append(words, e.Host)
 		}
-		services = append(services, text)
+		services = append(services, strings.Join(words, " "))
 	}
 	for scope, err := range certainty.Unknown {
 		others = append(others, "unknown "+scope+": "+err.Error())

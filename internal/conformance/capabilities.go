@@ -57,23 +57,18 @@ func wrapperDiffers(wrapped, wrapper registry.Capabilities, takenAway []string) 
 	return fields
 }
 
-// testCapabilities runs the test of each capability that a target has.
-func testCapabilities(t *testing.T, open func(*testing.T) Fixture) {
+// capabilityTestsOf returns the tests of the capabilities that a target has.
+func capabilityTestsOf(t *testing.T, target registry.Target) map[string]func(*testing.T, Fixture) {
 	t.Helper()
-	tests := capabilityTests()
-	for name, set := range fieldsOf(open(t).Target.Capabilities()) {
-		switch test := tests[name]; {
-		case !set:
-		case test == nil:
+	all, tests := capabilityTests(), make(map[string]func(*testing.T, Fixture))
+	for name, set := range fieldsOf(target.Capabilities()) {
+		if set && all[name] == nil {
 			t.Errorf("the capability %s has no test", name)
-		default:
-			t.Run("capability "+name, func(t *testing.T) {
-				f := open(t)
-				f.session = &session{madeUp: make(map[int]int)}
-				test(t, f)
-			})
+		} else if set {
+			tests["capability "+name] = all[name]
 		}
 	}
+	return tests
 }
 
 // testSessions requires that what this session wrote is live in it.

@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -91,11 +92,11 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 			test(t, f)
 		})
 	}
+	f := open(t)
+	maps.Copy(tests, capabilityTestsOf(t, f.Target))
 	for name, test := range tests {
 		run(name, test)
 	}
-	testCapabilities(t, open)
-	f := open(t)
 	if f.Cut != nil {
 		run("a write whose connection ends is written over the next one", testCut)
 	}

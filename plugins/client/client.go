@@ -52,6 +52,10 @@ type Backend struct {
 
 	Publisher Publisher // of what this process provides
 
+	// WatchWith has Publisher look up through a client what others provide. It is called
+	// before Publisher runs, if there is a Source; nil: Publisher looks nothing up.
+	WatchWith func(c *Client)
+
 	// Holds returns why the registry can hold nothing of an instance; nil: it holds any.
 	Holds func(Instance) error
 
@@ -82,10 +86,6 @@ type Routes interface {
 
 // Publisher keeps what a process provides in a registry.
 type Publisher interface {
-	// WatchWith has the publisher look at what others provide, by the client that it is of.
-	// It is called before Run, and only if the backend has a Source.
-	WatchWith(c *Client)
-
 	// Run publishes until ctx ends and then withdraws everything, as far as that
 	// is done within grace. It returns after all of it has ended, with an error where not
 	// everything was withdrawn.
@@ -194,8 +194,8 @@ func New(b Backend, o Options) (*Client, error) {
 		}
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
-	if b.Publisher != nil && b.Source != nil {
-		b.Publisher.WatchWith(c)
+	if b.WatchWith != nil && b.Source != nil {
+		b.WatchWith(c)
 	}
 	c.start()
 	return c, nil

@@ -54,7 +54,7 @@ type TargetPublisher struct {
 func (b *Backend) PublishBy(_ seam.Key, o TargetPublisher) {
 	p := newTargetPublisher(o.Target, o.Codec, b.Shows, o.Owner, orDiscard(o.Log))
 	p.open, p.serve = o.Open, o.Serve
-	b.Publisher, b.Holds = p, p.holds
+	b.Publisher, b.WatchWith, b.Holds = p, p.watchWith, p.holds
 }
 
 func newTargetPublisher(
@@ -78,8 +78,8 @@ func joins(codec metadata.Encoder) bool {
 	return err == nil && len(entries) == 1
 }
 
-// WatchWith implements Publisher.
-func (p *targetPublisher) WatchWith(c *Client) { p.observe = c.observe }
+// watchWith is Backend.WatchWith.
+func (p *targetPublisher) watchWith(c *Client) { p.observe = c.observe }
 
 // Set implements Publisher.
 func (p *targetPublisher) Set(instances []Instance) {

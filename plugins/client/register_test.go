@@ -94,7 +94,7 @@ func world(t *testing.T) (*memory.Target, Backend) {
 		}
 	}})
 	publisher := newTargetPublisher(target, codec, byKeys, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
-	return target, Backend{Kind: "memory", Source: &mirror{target, codec, events}, Publisher: publisher}
+	return target, Backend{Kind: "memory", Source: &mirror{target, codec, events}, Publisher: publisher, WatchWith: publisher.watchWith}
 }
 
 func start(t *testing.T, b Backend) *Client {
@@ -457,7 +457,8 @@ func TestRegister_Omissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Publisher = newTargetPublisher(target, codec, byName, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+		publisher := newTargetPublisher(target, codec, byName, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+		b.Publisher, b.WatchWith = publisher, publisher.watchWith
 		c := start(t, b)
 		six := Instance{Application: "greeter", Host: "fd00::1", Port: 20000, Protocol: "thrift"}
 		four := six

@@ -145,9 +145,6 @@ func (p *publisher) Run(ctx context.Context, _ time.Duration) error {
 	return nil
 }
 
-// WatchWith implements client.Publisher.
-func (*publisher) WatchWith(*client.Client) {}
-
 // Set implements client.Publisher.
 func (p *publisher) Set(instances []client.Instance) {
 	p.registry.change(func() { p.registry.provided[p] = instances })

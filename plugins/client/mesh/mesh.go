@@ -117,7 +117,9 @@ func (i *istiod) backend() (client.Backend, error) {
 		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	b := client.Backend{
-		Kind: "mesh", Place: client.PlaceOf(seam.Key{}, "mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: reader, Recheck: reader.Recheck, Publisher: publisher,
+		Kind:   "mesh",
+		Place:  client.PlaceOf(seam.Key{}, "mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""),
+		Source: reader, Recheck: reader.Recheck, Publisher: publisher, WatchWith: publisher.watchWith,
 		Interest: interest, Names: func(q client.Query) []string { return []string{client.TextOf(seam.Key{}, q)} },
 		Routes: func(changed func(naming.HostAddress)) (client.Routes, error) {
 			r, err := routes.New(i.stream, changed)
@@ -217,8 +219,8 @@ func newMeshPublisher(k *keys.Publisher, stream ads.Options, o Options) *meshPub
 	return &meshPublisher{keys: k, stream: stream, host: o.Host, log: o.Log, wake: make(chan struct{}, 1), own: make(map[string]error)}
 }
 
-// WatchWith implements client.Publisher.
-func (p *meshPublisher) WatchWith(c *client.Client) { p.watch = c.Watch }
+// watchWith is client.Backend.WatchWith.
+func (p *meshPublisher) watchWith(c *client.Client) { p.watch = c.Watch }
 
 // Set implements Publisher.
 func (p *meshPublisher) Set(instances []client.Instance) {
