@@ -85,32 +85,23 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 		"a group that was deleted is written anew":                testGroupDeleted,
 		"what another actor drops is missing in the next reading": testDropped,
 	}
-	run := func(name string, test func(*testing.T, Fixture)) {
+	f := open(t)
+	maps.Copy(tests, capabilityTestsOf(t, f.Target))
+	if f.Cut != nil {
+		tests["a write whose connection ends is written over the next one"] = testCut
+	}
+	if f.Set != nil && f.Foreign != nil {
+		maps.Copy(tests, others)
+		if f.Drop != nil {
+			maps.Copy(tests, meddling)
+		}
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
 			f.session = &session{madeUp: make(map[int]int)}
 			test(t, f)
 		})
-	}
-	f := open(t)
-	maps.Copy(tests, capabilityTestsOf(t, f.Target))
-	for name, test := range tests {
-		run(name, test)
-	}
-	if f.Cut != nil {
-		run("a write whose connection ends is written over the next one", testCut)
-	}
-	if f.Set == nil || f.Foreign == nil {
-		return
-	}
-	for name, test := range others {
-		run(name, test)
-	}
-	if f.Drop == nil {
-		return
-	}
-	for name, test := range meddling {
-		run(name, test)
 	}
 }
 
