@@ -44,7 +44,7 @@ func writeOwnRegistries(t *testing.T, b *strings.Builder, name string) {
 		all = append(all, fmt.Sprintf("`%s` %s", module, version[1]))
 	}
 	if len(all) > 0 {
-		fmt.Fprintf(b, "\nTried with the framework's own registries: %s.\n", strings.Join(all, ", "))
+		fmt.Fprintf(b, "\nTested with the framework's own registries: %s.\n", strings.Join(all, ", "))
 	}
 }
 
@@ -79,7 +79,7 @@ func TestFormatsPage(t *testing.T) {
 		}
 		section, after, more := strings.Cut(section, "\n## ")
 		text, _, _ := strings.Cut(section, "\nZooKeeper:")
-		text, _, _ = strings.Cut(text, "\nTried with the framework's own registries:")
+		text, _, _ = strings.Cut(text, "\nTested with the framework's own registries:")
 		var b strings.Builder
 		b.WriteString(before + head + text)
 		writeOwnRegistries(t, &b, name)
@@ -116,7 +116,7 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 		t.Fatal(err)
 	}
 	if c == nil {
-		fmt.Fprintf(b, "\n%s: has no form there.\n", kind)
+		fmt.Fprintf(b, "\n%s: not supported.\n", kind)
 		return
 	}
 	entries, err := c.Encode(sample())
@@ -129,7 +129,7 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 		fmt.Fprintln(b, strings.TrimRight(where+"\n  "+value, " \n"))
 	}
 	services, _ := c.Decode(entries, entries)
-	fmt.Fprintf(b, "```\n\nRead back it is without: %s.\n", strings.Join(lost(services), ", "))
+	fmt.Fprintf(b, "```\n\nLost when it is read back: %s.\n", strings.Join(lost(services), ", "))
 }
 
 // stored returns where an entry lies and what there is.
