@@ -190,7 +190,7 @@ func lost(back []*registry.Service) []string {
 	miss(e.Weight == 3, "weight")
 	miss(e.Zone == want.Endpoints[0].Zone, "locality")
 	miss(e.Instance == "pod-1", "instance")
-	miss(e.Health == registry.Degraded, "health (what is written is healthy)")
+	miss(e.Health == registry.Degraded, "health (all written endpoints are healthy)")
 	miss(e.PortName == "main", "port name")
 	miss(attribute("team") == "blue", "attributes")
 	miss(attribute("version") == "v2", "an attribute `version`")
