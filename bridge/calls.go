@@ -354,7 +354,7 @@ func (d *draft) beside(change registry.Change) registry.Change {
 	change.Put, change.Want = slices.Clone(change.Put), slices.Clone(change.Want)
 	for i, w := range change.Put {
 		if w.Old != nil && w.Old.Live && w.Old.Value != w.New.Value {
-			change.Put[i].Beside = true
+			change.Put[i].KeepOld = true
 			change.Want = append(change.Want, w.Old.Entry)
 		}
 	}
@@ -391,7 +391,7 @@ func (d *draft) mayReplace(h registry.Stored) bool {
 // group looked at when the first of them may go.
 func (it *item) recordReplaced(change registry.Change, overlap time.Duration, now time.Time) {
 	for _, w := range change.Put {
-		if w.Beside {
+		if w.KeepOld {
 			it.leave(w.Old.Entry, now)
 			it.wakeAt = soonest(it.wakeAt, now.Add(overlap))
 		}

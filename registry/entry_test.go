@@ -10,14 +10,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func held(key string) registry.Stored {
+func stored(key string) registry.Stored {
 	return registry.Stored{Entry: registry.Entry{Group: registry.Group{Name: "g"}, Key: key}}
 }
 
 func TestChange_Keep(t *testing.T) {
 	change := registry.Change{
-		Delete: []registry.Stored{held("a"), held("c")},
-		Want:   []registry.Entry{held("b").Entry, held("d").Entry},
+		Delete: []registry.Stored{stored("a"), stored("c")},
+		Want:   []registry.Entry{stored("b").Entry, stored("d").Entry},
 	}
 	kept := change.Keep(func(h registry.Stored) bool { return h.Key == "c" })
 	if len(kept.Delete) != 1 || kept.Delete[0].Key != "c" {
@@ -136,13 +136,13 @@ func TestRefused(t *testing.T) {
 func TestChange_WithoutKeys(t *testing.T) {
 	t.Parallel()
 	entry := func(key, value string) registry.Entry { return registry.Entry{Key: key, Value: value} }
-	held := func(key, value string) registry.Stored { return registry.Stored{Entry: entry(key, value), Live: true} }
-	old, stays := held("b", "1"), held("f", "1")
+	stored := func(key, value string) registry.Stored { return registry.Stored{Entry: entry(key, value), Live: true} }
+	old, stays := stored("b", "1"), stored("f", "1")
 	change := registry.Change{
 		Put: []registry.Write{
-			{New: entry("a", "2")}, {New: entry("b", "2"), Old: &old}, {New: entry("c", "2")}, {New: entry("f", "2"), Old: &stays, Beside: true},
+			{New: entry("a", "2")}, {New: entry("b", "2"), Old: &old}, {New: entry("c", "2")}, {New: entry("f", "2"), Old: &stays, KeepOld: true},
 		},
-		Delete: []registry.Stored{held("d", "1"), held("e", "1")},
+		Delete: []registry.Stored{stored("d", "1"), stored("e", "1")},
 		Want:   []registry.Entry{entry("a", "2"), entry("b", "2"), entry("c", "2"), entry("f", "1"), entry("f", "2")},
 	}
 	before := slices.Clone(change.Put)
@@ -159,16 +159,17 @@ func TestChange_WithoutKeys(t *testing.T) {
 	}
 }
 
-// TestChange_WithoutEndpoints: an endpoint that stays as it is may refer to parts.
+// TestChange_WithoutEndpoints shows that no part is deleted while an endpoint is
+// skipped, because the endpoint may refer to it.
 func TestChange_WithoutEndpoints(t *testing.T) {
 	t.Parallel()
-	held := func(key string) registry.Stored {
+	stored := func(key string) registry.Stored {
 		return registry.Stored{Entry: registry.Entry{Key: key, Value: "1"}, Live: true}
 	}
-	old := held("updated")
+	old := stored("updated")
 	change := registry.Change{
 		Put:    []registry.Write{{New: registry.Entry{Key: "new", Value: "2"}}, {New: registry.Entry{Key: "updated", Value: "2"}, Old: &old}},
-		Delete: []registry.Stored{held("#part"), held("gone")},
+		Delete: []registry.Stored{stored("#part"), stored("gone")},
 	}
 	for skipped, want := range map[string]int{"new": 2, "updated": 1, "gone": 0, "#part": 1, "": 2} {
 		if got := change.Without(func(key string) bool { return key == skipped }); len(got.Delete) != want {

@@ -7,40 +7,44 @@ import (
 	"sync"
 )
 
-// An Interest is the set of names that readers of a source ask for, in a process that
-// uses few services of a large registry. The source defines what a name is. It is safe
-// for use by many goroutines; a nil Interest is in all names.
+// An Interest is the set of names that the readers of a source request, in a process
+// that uses few services of a large registry. The source defines what a name is. An
+// Interest is safe for concurrent use. A nil Interest contains all names.
 //
-// The source reports each name on its own, or why it cannot, so that a reader can
-// distinguish a service that does not exist from one that was not reported yet.
+// The source reports each name on its own, or why it cannot report it. So a reader
+// can distinguish a service that does not exist from one that was not reported yet.
 type Interest struct {
-	mu      sync.Mutex
-	names   map[string]*request
-	changed chan struct{} // ready after the set changed
-	more    chan struct{} // closed when more is reported
+	mu           sync.Mutex
+	names        map[string]*requestedName
+	changed      chan struct{} // ready after the set changed
+	reportedMore chan struct{} // closed when more is reported
 }
 
-// request is a name that readers ask for.
-type request struct {
-	readers  int   // that ask for it
-	seen     bool  // Names returned it to the source
-	reported bool  // since then
+// requestedName is a name that readers request.
+type requestedName struct {
+	readers  int   // number of readers
+	listed   bool  // Names returned it to the source
+	reported bool  // since it was listed
 	err      error // why it is unknown now
 }
 
-// NewInterest returns an interest in nothing.
+// NewInterest returns an Interest without names.
 func NewInterest() *Interest {
-	return &Interest{names: make(map[string]*request), changed: make(chan struct{}, 1), more: make(chan struct{})}
+	return &Interest{
+		names:        make(map[string]*requestedName),
+		changed:      make(chan struct{}, 1),
+		reportedMore: make(chan struct{}),
+	}
 }
 
-// Add asks for names on behalf of one more reader.
-func (i *Interest) Add(names ...string) { i.count(names, 1) }
+// Add requests names for one more reader.
+func (i *Interest) Add(names ...string) { i.addReaders(names, 1) }
 
-// Drop undoes one Add of each name. If nobody asks for a name any more, what was
-// reported of it is forgotten.
-func (i *Interest) Drop(names ...string) { i.count(names, -1) }
+// Drop undoes one Add of each name. A name without readers is forgotten, with all
+// that was reported of it.
+func (i *Interest) Drop(names ...string) { i.addReaders(names, -1) }
 
-func (i *Interest) count(names []string, readers int) {
+func (i *Interest) addReaders(names []string, readers int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before := len(i.names)
@@ -50,7 +54,7 @@ func (i *Interest) count(names []string, readers int) {
 		case r == nil && readers < 0:
 			continue
 		case r == nil:
-			r = &request{}
+			r = &requestedName{}
 			i.names[name] = r
 		}
 		if r.readers += readers; r.readers == 0 {
@@ -66,7 +70,7 @@ func (i *Interest) count(names []string, readers int) {
 	}
 }
 
-// Wants reports whether any of the names is asked for.
+// Wants reports whether any of the names is requested.
 func (i *Interest) Wants(names ...string) bool {
 	if i == nil {
 		return true
@@ -76,8 +80,9 @@ func (i *Interest) Wants(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return i.names[name] != nil })
 }
 
-// Names returns the names that are asked for, in order; none for a nil Interest. Only
-// the source calls it, before it reads: later names are reported after the next call.
+// Names returns the requested names, in order; none for a nil Interest. Only the
+// source calls it, before it reads. Names that are added later are reported after
+// the next call.
 func (i *Interest) Names() []string {
 	if i == nil {
 		return nil
@@ -85,13 +90,13 @@ func (i *Interest) Names() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, r := range i.names {
-		r.seen = true
+		r.listed = true
 	}
 	return slices.Sorted(maps.Keys(i.names))
 }
 
-// Unreported returns the names of Names that were never reported, in order; none for a
-// nil Interest.
+// Unreported returns the names that Names returned and that were never reported, in
+// order; none for a nil Interest.
 func (i *Interest) Unreported() []string {
 	if i == nil {
 		return nil
@@ -100,7 +105,7 @@ func (i *Interest) Unreported() []string {
 	defer i.mu.Unlock()
 	var names []string
 	for name, r := range i.names {
-		if r.seen && !r.reported {
+		if r.listed && !r.reported {
 			names = append(names, name)
 		}
 	}
@@ -116,9 +121,9 @@ func (i *Interest) Changed() <-chan struct{} {
 	return i.changed
 }
 
-// Report is called by the source, after it updated its table: with nil for a name of
-// which it reported everything, else with the reason. Names that Names did not return
-// are ignored.
+// Report is called by the source after it updated its table. The result of a name is
+// nil if the source reported all of it, and otherwise the reason. Names that Names
+// did not return are ignored.
 func (i *Interest) Report(results map[string]error) {
 	if i == nil {
 		return
@@ -128,7 +133,7 @@ func (i *Interest) Report(results map[string]error) {
 	differs := false
 	for name, err := range results {
 		r := i.names[name]
-		if r == nil || !r.seen {
+		if r == nil || !r.listed {
 			continue
 		}
 		reported := r.reported || err == nil
@@ -136,8 +141,8 @@ func (i *Interest) Report(results map[string]error) {
 		r.reported, r.err = reported, err
 	}
 	if differs {
-		close(i.more)
-		i.more = make(chan struct{})
+		close(i.reportedMore)
+		i.reportedMore = make(chan struct{})
 	}
 }
 
@@ -148,7 +153,7 @@ func sameError(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// Err returns why the first name in order is unknown now; nil if none is.
+// Err returns why the first unknown name in order is unknown now; nil if none is.
 func (i *Interest) Err() error {
 	if i == nil {
 		return nil
@@ -163,22 +168,22 @@ func (i *Interest) Err() error {
 	return nil
 }
 
-// Answer is what a source reported of some names.
+// Answer is the state of some requested names.
 type Answer struct {
-	Reported bool            // each was reported at least once since it was asked for
+	Reported bool            // each was reported at least once since it was requested
 	Err      error           // why one of them is unknown now; nil if none is
 	More     <-chan struct{} // closed when the source reports more, of any name
 }
 
-// Answer returns what the source reported of names. The table has it if it is read
-// afterwards.
+// Answer returns the state of names. What the source reported is in its table if the
+// table is read afterwards.
 func (i *Interest) Answer(names ...string) Answer {
 	if i == nil {
 		return Answer{Reported: true}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	a := Answer{Reported: true, More: i.more}
+	a := Answer{Reported: true, More: i.reportedMore}
 	for _, name := range names {
 		r := i.names[name]
 		a.Reported = a.Reported && r != nil && r.reported

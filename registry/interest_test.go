@@ -7,8 +7,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestInterest_EachNameOnItsOwn: what the source reports of one name says nothing
-// of another, and lasts for as long as somebody wants it.
+// TestInterest_EachNameOnItsOwn shows that a report of one name does not affect
+// another name, and is kept while the name has readers.
 func TestInterest_EachNameOnItsOwn(t *testing.T) {
 	i := registry.NewInterest()
 	i.Add("a", "b")
@@ -55,8 +55,7 @@ func TestInterest_EachNameOnItsOwn(t *testing.T) {
 	}
 }
 
-// TestInterest_SameAnswer: whoever waits for more waits for something else
-// than what is known.
+// TestInterest_SameAnswer shows that a repeated report wakes no reader.
 func TestInterest_SameAnswer(t *testing.T) {
 	i := registry.NewInterest()
 	i.Add("a")

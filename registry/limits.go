@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrLimit is wrapped by the reason why a table is stale that would exceed its limits.
+// ErrLimit is wrapped by the reason of a table that is stale because it would exceed
+// its limits.
 var ErrLimit = errors.New("more than its limits allow")
 
 // Limits bound a table; 0 is no bound.
@@ -21,7 +22,7 @@ type Usage struct {
 	Over                int // services that were not updated because they do not fit
 }
 
-// load is the size of services against the limits.
+// load is the size of services, as the limits count it.
 type load struct {
 	services, endpoints int
 	bytes               int64
@@ -43,7 +44,9 @@ func loadOf(s *Service) load {
 	for _, e := range s.Endpoints {
 		const fixed = 160 // an Endpoint itself
 		l.health[min(e.Health, Disabled)]++
-		l.bytes += fixed + int64(len(e.Host)+len(e.PortName)+len(e.Protocol)+len(e.Zone)+len(e.Instance)+len(e.URLPath)+len(e.Path)) + e.Attributes.bytes()
+		texts := len(e.Host) + len(e.PortName) + len(e.Protocol) + len(e.Zone) + len(e.Instance) + len(e.URLPath) +
+			len(e.Path)
+		l.bytes += fixed + int64(texts) + e.Attributes.bytes()
 	}
 	return l
 }
@@ -69,20 +72,22 @@ func (l load) sub(o load) load {
 	return load{l.services - o.services, l.endpoints - o.endpoints, l.bytes - o.bytes, l.health}
 }
 
-// shrunk reports whether a load is less than another by a tenth.
-func (l load) shrunk(since load) bool {
-	return since == load{} || l.services < since.services*9/10 || l.endpoints < since.endpoints*9/10 || l.bytes < since.bytes*9/10
+// shrunk reports whether a load is smaller than an earlier one by a tenth.
+func (l load) shrunk(before load) bool {
+	return before == load{} || l.services < before.services*9/10 || l.endpoints < before.endpoints*9/10 ||
+		l.bytes < before.bytes*9/10
 }
 
-// allow reports whether a load may replace another. Less is always allowed.
+// allow reports whether a load may replace another. A smaller load is always allowed.
 func (m Limits) allow(before, after load) bool {
 	return (m.Services == 0 || after.services <= max(m.Services, before.services)) &&
 		(m.Endpoints == 0 || after.endpoints <= max(m.Endpoints, before.endpoints)) &&
 		(m.Bytes == 0 || after.bytes <= max(m.Bytes, before.bytes))
 }
 
-// room reports whether a tenth is free, so that another full read may fit.
-func (m Limits) room(l load) bool {
+// hasRoom reports whether a tenth of the limits is free, so that another full read
+// may fit.
+func (m Limits) hasRoom(l load) bool {
 	return (m.Services == 0 || l.services < m.Services-m.Services/10) &&
 		(m.Endpoints == 0 || l.endpoints < m.Endpoints-m.Endpoints/10) &&
 		(m.Bytes == 0 || l.bytes < m.Bytes-m.Bytes/10)
@@ -90,27 +95,28 @@ func (m Limits) room(l load) bool {
 
 // Limit sets the limits of the table. A service that does not fit keeps its old row.
 // The table is then stale, with a reason that wraps ErrLimit, until everything fits.
-// Again is called when a full read may fit; it must not block and may be nil.
-func (t *Table) Limit(l Limits, again func()) {
+// The table calls readAll when a full read may fit. It must not block and may be nil.
+func (t *Table) Limit(l Limits, readAll func()) {
 	t.mu.Lock()
-	t.limits, t.again, t.asked = l, again, load{}
+	t.limits, t.readAll, t.loadAtReadAll = l, readAll, load{}
 	t.mu.Unlock()
-	t.retry()
+	t.readAllIfRoom()
 }
 
-// Beside sets the number of bytes that the source keeps beside the rows. It returns
-// false if so many do not fit, and the source must not keep more. At most half of the
-// limit may be beside the rows.
-func (t *Table) Beside(bytes int64) bool {
-	defer t.retry()
+// Reserve sets the number of bytes that the source keeps in addition to the rows. It
+// returns false if they do not fit; the source must then not keep more than before. At
+// most half of the limit can be reserved.
+func (t *Table) Reserve(bytes int64) bool {
+	defer t.readAllIfRoom()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	after := t.load
-	after.bytes += bytes - t.beside
-	if bytes > t.beside && (t.limits.Bytes > 0 && bytes > t.limits.Bytes/2 || !t.limits.allow(t.load, after)) {
+	after.bytes += bytes - t.reserved
+	tooMany := t.limits.Bytes > 0 && bytes > t.limits.Bytes/2
+	if bytes > t.reserved && (tooMany || !t.limits.allow(t.load, after)) {
 		return false
 	}
-	t.load, t.beside = after, bytes
+	t.load, t.reserved = after, bytes
 	return true
 }
 
@@ -118,41 +124,44 @@ func (t *Table) Beside(bytes int64) bool {
 func (t *Table) Usage() Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Usage{Services: t.load.services, Endpoints: t.load.endpoints, Bytes: t.load.bytes, Over: len(t.over)}
+	return Usage{Services: t.load.services, Endpoints: t.load.endpoints, Bytes: t.load.bytes, Over: len(t.notFitting)}
 }
 
-// fits reports whether a service may replace another, and counts it.
-func (t *Table) fits(s, old *Service) bool {
+// countIfFits counts a service instead of an old one. If it does not fit, it returns
+// false and counts nothing.
+func (t *Table) countIfFits(s, old *Service) bool {
 	after := t.load.sub(loadOf(old)).add(loadOf(s))
 	if !t.limits.allow(t.load, after) {
-		if t.over == nil {
-			t.over = make(map[Name]struct{})
+		if t.notFitting == nil {
+			t.notFitting = make(map[Name]struct{})
 		}
-		t.over[s.Name] = struct{}{}
+		t.notFitting[s.Name] = struct{}{}
 		return false
 	}
 	t.load = after
-	delete(t.over, s.Name)
+	delete(t.notFitting, s.Name)
 	return true
 }
 
 func (t *Table) staleReason() error {
-	if t.stale != nil || len(t.over) == 0 {
+	if t.stale != nil || len(t.notFitting) == 0 {
 		return t.stale
 	}
-	return fmt.Errorf("%d of its services do not fit beside %d services, %d endpoints and %d bytes: %w; raise limits, or select less",
-		len(t.over), t.load.services, t.load.endpoints, t.load.bytes, ErrLimit)
+	return fmt.Errorf("%d of its services do not fit in addition to %d services, %d endpoints and %d bytes: %w; "+
+		"raise limits, or select fewer services",
+		len(t.notFitting), t.load.services, t.load.endpoints, t.load.bytes, ErrLimit)
 }
 
-// retry requests a full read if that may fit now. It is called without the lock.
-func (t *Table) retry() {
+// readAllIfRoom requests a full read if everything may fit now. It is called without
+// the lock.
+func (t *Table) readAllIfRoom() {
 	t.mu.Lock()
-	again := t.again
-	if len(t.over) == 0 || again == nil || !t.limits.room(t.load) || !t.load.shrunk(t.asked) {
+	readAll := t.readAll
+	if len(t.notFitting) == 0 || readAll == nil || !t.limits.hasRoom(t.load) || !t.load.shrunk(t.loadAtReadAll) {
 		t.mu.Unlock()
 		return
 	}
-	t.asked = t.load
+	t.loadAtReadAll = t.load
 	t.mu.Unlock()
-	again()
+	readAll()
 }

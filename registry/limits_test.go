@@ -19,8 +19,7 @@ func fleet(n int) []*registry.Service {
 	return all
 }
 
-// TestLimits shows that a table at its bound keeps what it has, lets
-// nothing be concluded from what is missing, and recovers.
+// TestLimits shows that a table at its limit keeps its rows, is stale, and recovers.
 func TestLimits(t *testing.T) {
 	big := service("big", "10.1.0.1")
 	big.Attributes = registry.Attributes{"k": strings.Repeat("x", 4096)}
@@ -45,7 +44,7 @@ func TestLimits(t *testing.T) {
 			if u := table.Usage(); u.Services != tc.rows || u.Endpoints != tc.rows || u.Over != len(tc.reported)-tc.rows {
 				t.Errorf("usage %+v", u)
 			}
-			table.Put(service("s1", "10.9.9.9")) // what is there is still followed
+			table.Put(service("s1", "10.9.9.9")) // rows that are kept are still updated
 			if got := table.Get("s1").Endpoints[0].Host; got != "10.9.9.9" {
 				t.Errorf("s1 is at %s", got)
 			}
@@ -57,10 +56,10 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUsage: whatever a service may hold, and
-// what goes is no longer counted.
+// TestUsage shows that all fields of a service are counted, and removed services are
+// not.
 func TestUsage(t *testing.T) {
-	const endpoint = 160 // a struct, without its texts
+	const endpoint = 160 // the struct without its texts
 	table := registry.NewTable()
 	table.Put(&registry.Service{
 		Name: "12345", Namespace: "123", Application: "1234", Protocol: "12", Path: "1234",
@@ -81,7 +80,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestLimits_Exact: a limit is what may be held.
+// TestLimits_Exact shows that a table can be filled up to its limits.
 func TestLimits_Exact(t *testing.T) {
 	free := registry.NewTable()
 	free.Replace(slices.Values(fleet(5)))
@@ -100,8 +99,8 @@ func TestLimits_Exact(t *testing.T) {
 	}
 }
 
-// TestLimits_Excess: from then on nothing may be concluded from
-// what is missing, though no row changed.
+// TestLimits_Excess shows that a service that does not fit makes the table stale,
+// although no row changed.
 func TestLimits_Excess(t *testing.T) {
 	table := registry.NewTable()
 	table.Limit(registry.Limits{Services: 1}, nil)
@@ -144,7 +143,7 @@ func TestLimits_Room(t *testing.T) {
 	}
 }
 
-// asksAgain has a table with limits of ten services reported twelve.
+// asksAgain reports twelve services to a table with limits for ten.
 func asksAgain(t *testing.T, limits registry.Limits) {
 	t.Helper()
 	table, asked := registry.NewTable(), 0
@@ -169,15 +168,15 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 	if _, known := table.Snapshot(); known.Stale != nil {
 		t.Errorf("all fits, and it is stale: %v", known.Stale)
 	}
-	table.Limit(registry.Limits{Services: 3}, nil) // a bound below what is there removes nothing
+	table.Limit(registry.Limits{Services: 3}, nil) // a limit below the current rows removes nothing
 	table.Put(service("new", "10.0.0.1"))
 	if rows, known := table.Snapshot(); len(rows) != 9 || known.Stale == nil {
 		t.Errorf("%d rows, %v", len(rows), known.Stale)
 	}
 }
 
-// TestLimits_AfterRemovals: a full reading is asked for again when a
-// tenth of what was there at the last one has gone, whichever it is of.
+// TestLimits_AfterRemovals shows that another full read is requested when a tenth of
+// the services, endpoints or bytes at the last request was removed.
 func TestLimits_AfterRemovals(t *testing.T) {
 	small := registry.Attributes{"k": strings.Repeat("x", 50_000)}
 	large := registry.Attributes{"k": strings.Repeat("x", 60_000)}
@@ -202,7 +201,7 @@ func TestLimits_AfterRemovals(t *testing.T) {
 			table.Limit(registry.Limits{Bytes: 100_000}, func() { asked++ })
 			reported := []*registry.Service{sized(11, large)}
 			for i := range 11 {
-				reported = append(reported, service(fmt.Sprint("s", i))) // of no endpoint
+				reported = append(reported, service(fmt.Sprint("s", i))) // without endpoints
 			}
 			huge := service("huge")
 			huge.Attributes = large
@@ -217,12 +216,12 @@ func TestLimits_AfterRemovals(t *testing.T) {
 	}
 }
 
-// TestTable_ExternalUsage: against the bytes of its limits, of
-// which the rows have half at the least.
+// TestTable_ExternalUsage shows that reserved bytes count against the limit, and that
+// at least half of the limit is left for the rows.
 func TestTable_ExternalUsage(t *testing.T) {
 	t.Parallel()
 	table := registry.NewTable()
-	if !table.Beside(1 << 40) {
+	if !table.Reserve(1 << 40) {
 		t.Error("refused without a limit")
 	}
 	table.Limit(registry.Limits{Bytes: 2048}, nil)
@@ -231,31 +230,32 @@ func TestTable_ExternalUsage(t *testing.T) {
 		fits  bool
 		usage int64
 	}{
-		{1 << 39, true, 1 << 39}, // fewer always may
+		{1 << 39, true, 1 << 39}, // fewer always fit
 		{0, true, 0},
 		{1024, true, 1024},
 		{1025, false, 1024},
 		{512, true, 512},
 	} {
-		if got := table.Beside(step.bytes); got != step.fits || table.Usage().Bytes != step.usage {
+		if got := table.Reserve(step.bytes); got != step.fits || table.Usage().Bytes != step.usage {
 			t.Errorf("%d bytes: %v, usage %d, want %v and %d", step.bytes, got, table.Usage().Bytes, step.fits, step.usage)
 		}
 	}
 	table.Replace(slices.Values(fleet(10)))
-	if k := table.Certainty(); !errors.Is(k.Stale, registry.ErrLimit) || table.Beside(1024) {
+	if k := table.Certainty(); !errors.Is(k.Stale, registry.ErrLimit) || table.Reserve(1024) {
 		t.Errorf("%v, usage %+v", k.Stale, table.Usage())
 	}
 }
 
-// TestTable_ExternalUsageRemoved: a full reading is asked for then.
+// TestTable_ExternalUsageRemoved shows that a full read is requested when reserved bytes
+// are released.
 func TestTable_ExternalUsageRemoved(t *testing.T) {
 	t.Parallel()
 	table, asked := registry.NewTable(), 0
 	table.Limit(registry.Limits{Bytes: 2048}, func() { asked++ })
-	table.Beside(1024)
+	table.Reserve(1024)
 	table.Replace(slices.Values(fleet(10)))
 	before := asked
-	if table.Beside(0); asked != before+1 {
+	if table.Reserve(0); asked != before+1 {
 		t.Errorf("asked %d times more", asked-before)
 	}
 }

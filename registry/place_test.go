@@ -35,7 +35,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestTable_Parts shows that a reader sees its own part: services, what is unknown, and why.
+// TestTable_Parts shows that a reader sees the services and unknown scopes of its part.
 func TestTable_Parts(t *testing.T) {
 	table, denied := registry.NewTable(), errors.New("denied")
 	table.Put(service("f:/prod/a", "10.0.0.1"))

@@ -19,10 +19,10 @@ func TestService_LastEndpoint(t *testing.T) {
 		before *registry.Service
 		want   registry.Path
 	}{
-		"keeps its own path":                         {at("", ""), "home"},
-		"keeps the path that all its endpoints came": {at("mesh", "mesh"), "mesh"},
-		"has none where they came different ones":    {at("mesh", ""), ""},
-		"is kept where it had none":                  {at(), "home"},
+		"keeps its own path":                            {at("", ""), "home"},
+		"keeps the common path of its endpoints":        {at("mesh", "mesh"), "mesh"},
+		"has none if its endpoints have different ones": {at("mesh", ""), ""},
+		"keeps its own without endpoints":               {at(), "home"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,12 +41,12 @@ func TestService_LastEndpointProtocol(t *testing.T) {
 		spoke []string
 		want  string
 	}{
-		"what all its endpoints spoke":      {"dubbo", []string{"tri", "tri"}, "tri"},
-		"its own where they spoke others":   {"dubbo", []string{"tri", "grpc"}, "dubbo"},
-		"its own for who did not say":       {"tri", []string{"", "tri"}, "tri"},
-		"its own where there were none":     {"dubbo", nil, "dubbo"},
-		"one of them where it says none":    {"", []string{"dubbo", "rest"}, "dubbo"},
-		"its own where one spoke another's": {"dubbo", []string{"", "tri"}, "dubbo"},
+		"the common protocol of its endpoints":     {"dubbo", []string{"tri", "tri"}, "tri"},
+		"its own if those of its endpoints differ": {"dubbo", []string{"tri", "grpc"}, "dubbo"},
+		"its own for an endpoint without one":      {"tri", []string{"", "tri"}, "tri"},
+		"its own without endpoints":                {"dubbo", nil, "dubbo"},
+		"that of an endpoint if it has none":       {"", []string{"dubbo", "rest"}, "dubbo"},
+		"its own if only some endpoints have one":  {"dubbo", []string{"", "tri"}, "dubbo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

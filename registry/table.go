@@ -10,33 +10,37 @@ import (
 )
 
 // A Table holds the services of one source. One source writes it, and any number of
-// readers drain it. A write never waits for a reader. Several changes of one service
-// between two drains are one.
+// readers drain it. A write never waits for a reader. A reader drains several changes
+// of one service as one.
 //
 // A service is known while the table is synced and not stale, and no unknown scope
-// covers it. Otherwise its row is the last known one, and its absence means nothing.
+// covers it. Otherwise its row is the last known one, and a missing row means nothing.
 type Table struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards all fields
 	rows    map[Name]*Service
-	skipped map[string]Omission
-	defects int // of skipped
-	unknown map[string]error
-	first   string // scope of unknown in order; empty: to be looked for
-	synced  bool
-	stale   error
-	outages int // how often it went stale
-	epoch   int
-	renewed bool // the rows are of an earlier source
-	dialed  bool // since the last full read
-	dials   int
 	readers map[*Reader]struct{}
 
-	limits Limits
-	load   load              // of the rows and of what the source keeps beside them
-	beside int64             // bytes that the source keeps
-	over   map[Name]struct{} // services that did not fit
-	again  func()            // requests a full read
-	asked  load              // at the last request
+	skipped map[string]Omission
+	defects int // number of skipped inputs with a defect
+
+	// The certainty of the rows.
+	unknown      map[string]error
+	firstUnknown string // the first scope of unknown in order; empty if it must be determined
+	synced       bool
+	stale        error
+	outages      int // how often the table became stale
+	epoch        int
+	renewed      bool // the rows are those of an earlier source
+	dialed       bool // there is a new connection since the last full read
+	dials        int
+
+	// The limits.
+	limits        Limits
+	load          load              // of the rows and the reserved bytes
+	reserved      int64             // bytes that the source keeps in addition to the rows
+	notFitting    map[Name]struct{} // services that did not fit
+	readAll       func()            // requests a full read
+	loadAtReadAll load              // the load at the last request
 }
 
 // NewTable returns an empty table that is not synced yet.
@@ -55,32 +59,32 @@ func (t *Table) Put(s *Service) { t.Apply([]*Service{s}, nil) }
 // Delete removes a service that its registry removed.
 func (t *Table) Delete(name Name) { t.Apply(nil, []Name{name}) }
 
-// Apply adds or replaces services and removes others atomically: a reader drains all of
-// it or nothing, so that it sees a mass removal whole.
-func (t *Table) Apply(put []*Service, gone []Name) {
-	defer t.retry()
+// Apply adds or replaces services and removes others atomically. A reader drains all of
+// these changes or none, so that it sees a mass removal as a whole.
+func (t *Table) Apply(put []*Service, removed []Name) {
+	defer t.readAllIfRoom()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found, changed, over := t.staleReason() != nil, false, len(t.over)
+	found, changed, notFitting := t.staleReason() != nil, false, len(t.notFitting)
 	for _, s := range put {
 		changed = t.put(s, found) || changed
 	}
-	for _, name := range gone {
+	for _, name := range removed {
 		changed = t.delete(name, found) || changed
 	}
-	for _, s := range put { // that may fit by now
-		if _, over := t.over[s.Name]; over {
+	for _, s := range put { // after the removals there may be room
+		if _, again := t.notFitting[s.Name]; again {
 			changed = t.put(s, found) || changed
 		}
 	}
-	if changed || len(t.over) != over {
+	if changed || len(t.notFitting) != notFitting {
 		t.signal()
 	}
 }
 
 // Replace sets all services after a full read, and marks the table synced and not
-// stale. Services that are missing were not reported as removed, which is less certain:
-// Row.Found distinguishes them.
+// stale. The removal of a missing service was not reported, and so is less certain:
+// Row.Found is then true.
 func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,8 +96,8 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 		}
 		seen[s.Name] = s
 	}
-	clear(t.over)
-	for name := range t.rows { // first, to make room
+	clear(t.notFitting)
+	for name := range t.rows { // deletions first, to make room
 		if seen[name] == nil {
 			t.delete(name, true)
 		}
@@ -113,15 +117,16 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.signal()
 }
 
-// Dialed reports that the source has a new connection, so that the next full read
-// counts in Certainty.Dials.
+// Dialed reports that the source has a new connection. The next full read counts in
+// Certainty.Dials.
 func (t *Table) Dialed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dialed = true
 }
 
-// Stale reports why the rows may be out of date; nil: they are not any more.
+// Stale reports why the rows may be out of date, and with nil that they are current
+// again.
 func (t *Table) Stale(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,9 +137,9 @@ func (t *Table) Stale(err error) {
 	t.signal()
 }
 
-// Renew prepares the table for another source of the same registry. The rows are kept,
-// stale for the given reason until the new source has reported everything. Unknown
-// scopes and skipped inputs of the old one are forgotten.
+// Renew prepares the table for another source of the same registry. The rows are kept.
+// They are stale for the given reason until the new source has reported everything.
+// Unknown scopes and skipped inputs of the old source are forgotten.
 func (t *Table) Renew(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,14 +148,14 @@ func (t *Table) Renew(err error) {
 		t.markScope(scope)
 	}
 	clear(t.unknown)
-	t.first = ""
+	t.firstUnknown = ""
 	clear(t.skipped)
 	t.defects = 0
 	t.signal()
 }
 
-// Current waits after Renew until the new source has reported everything. The error is
-// that of ctx.
+// Current waits after Renew until the new source has reported everything. It fails only
+// with the error of ctx.
 func (t *Table) Current(ctx context.Context) error {
 	r := t.Reader()
 	defer r.Close()
@@ -170,8 +175,9 @@ func (t *Table) isRenewed() bool {
 	return t.renewed
 }
 
-// Unknown reports why the services within a scope are unknown; nil: they are known
-// again. A scope is the name of a service or, with a trailing *, a prefix of names.
+// Unknown reports why the services within a scope are unknown, and with nil that they
+// are known again. A scope is the name of a service or, with a trailing *, a prefix of
+// names.
 func (t *Table) Unknown(scope string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,14 +185,14 @@ func (t *Table) Unknown(scope string, err error) {
 	switch {
 	case err != nil:
 		t.unknown[scope] = err
-		t.first = min(t.first, scope)
+		t.firstUnknown = min(t.firstUnknown, scope)
 	case was:
 		delete(t.unknown, scope)
-		if scope == t.first {
-			t.first = ""
+		if scope == t.firstUnknown {
+			t.firstUnknown = ""
 		}
 	default:
-		return // as for most of thousands of services
+		return // the scope was known, which is the case for nearly all services
 	}
 	t.markScope(scope)
 	t.signal()
@@ -198,27 +204,29 @@ func (t *Table) markScope(scope string) {
 	}
 }
 
-// An Omission is why an input is left out. The zero value says that it is not.
+// An Omission is the reason why an input is left out. The zero value means that it is
+// not left out.
 type Omission struct {
 	Reason string
 	Cause  OmissionCause
 }
 
-// OmissionCause says what an omission means to a person.
+// OmissionCause says what an omission means to an operator.
 type OmissionCause int
 
 // The causes.
 const (
-	Defect  OmissionCause = iota // something is wrong with the input
-	Unasked                      // nothing asks for it, such as for a host without a service key
+	Defect  OmissionCause = iota // the input has a defect
+	Unasked                      // nothing requests it, such as a host without a service key
 	Chosen                       // the configuration leaves it out
 )
 
-// Skip records for the status why an input with a defect is left out; empty: it is not
-// any more. The key is the input's name in its registry.
+// Skip records for the status why an input with a defect is left out, and with an empty
+// reason that it is not left out any more. The key is the name of the input in its
+// registry.
 func (t *Table) Skip(key, reason string) { t.Omit(key, Omission{Reason: reason}) }
 
-// Omit records for the status why an input is left out, as Skip does.
+// Omit records for the status why an input is left out, like Skip.
 func (t *Table) Omit(key string, o Omission) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,8 +243,8 @@ func (t *Table) Omit(key string, o Omission) {
 	}
 }
 
-// Skipped returns the inputs that are left out, with their reasons, but for those that
-// the configuration leaves out.
+// Skipped returns the inputs that are left out, with their reasons, except for those
+// that the configuration leaves out.
 func (t *Table) Skipped() map[string]string {
 	all := make(map[string]string)
 	for key, o := range t.Omitted() {
@@ -254,14 +262,14 @@ func (t *Table) Omitted() map[string]Omission {
 	return maps.Clone(t.skipped)
 }
 
-// SkipReason returns why an input is left out; empty: it is not.
+// SkipReason returns why an input is left out; it is empty if the input is not.
 func (t *Table) SkipReason(key string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.skipped[key].Reason
 }
 
-// Get returns the service of a name; nil if there is none.
+// Get returns the service of a name, or nil if there is none.
 func (t *Table) Get(name Name) *Service {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,32 +297,32 @@ type Summary struct {
 	Services  int
 	Endpoints Endpoints // of the services
 	Unknown   int       // number of unknown scopes
-	Scope     string    // the first of them in order
-	Why       error     // it is unknown
+	Scope     string    // the first unknown scope in order
+	Why       error     // why Scope is unknown
 	Defects   int       // number of inputs that are left out because of a defect
 }
 
-// Summary returns the summary in constant time, except once after the first unknown
-// scope is known again.
+// Summary returns the summary. It takes constant time, except once after the first
+// unknown scope became known.
 func (t *Table) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.first == "" && len(t.unknown) > 0 { // the first is known again
-		t.first = slices.Min(slices.Collect(maps.Keys(t.unknown)))
+	if t.firstUnknown == "" && len(t.unknown) > 0 { // the previous first one became known
+		t.firstUnknown = slices.Min(slices.Collect(maps.Keys(t.unknown)))
 	}
 	return Summary{
-		Scope: t.first, Why: t.unknown[t.first],
+		Scope: t.firstUnknown, Why: t.unknown[t.firstUnknown],
 		Synced: t.synced, Stale: t.staleReason(), Services: len(t.rows), Endpoints: t.load.health,
 		Unknown: len(t.unknown), Defects: t.defects,
 	}
 }
 
-// Reader returns a new reader, which drains every row first.
+// Reader returns a new reader. Its first drain has every row.
 func (t *Table) Reader() *Reader { return t.ReaderOn(make(chan struct{}, 1)) }
 
-// ReaderOn returns a new reader with a given channel of capacity 1 as its Wake, so that
-// one goroutine can wait for several tables. Outside its part the reader sees neither
-// services nor unknown scopes.
+// ReaderOn returns a new reader whose Wake is a given channel of capacity 1, so that one
+// goroutine can wait for several tables. The reader sees only services and unknown
+// scopes of its part.
 func (t *Table) ReaderOn(wake chan struct{}, part ...Place) *Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -336,10 +344,10 @@ func (t *Table) ReaderOn(wake chan struct{}, part ...Place) *Reader {
 func (t *Table) put(s *Service, found bool) bool {
 	old := t.rows[s.Name]
 	if s.Equal(old) {
-		delete(t.over, s.Name)
+		delete(t.notFitting, s.Name)
 		return false
 	}
-	if !t.fits(s, old) {
+	if !t.countIfFits(s, old) {
 		return false
 	}
 	t.rows[s.Name] = s
@@ -348,7 +356,7 @@ func (t *Table) put(s *Service, found bool) bool {
 }
 
 func (t *Table) delete(name Name, found bool) bool {
-	delete(t.over, name)
+	delete(t.notFitting, name)
 	old, ok := t.rows[name]
 	if !ok {
 		return false
@@ -372,20 +380,22 @@ func (t *Table) signal() {
 }
 
 func (t *Table) certainty(unknown map[string]error) Certainty {
-	return Certainty{Synced: t.synced, Stale: t.staleReason(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
+	return Certainty{
+		Synced: t.synced, Stale: t.staleReason(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages,
+	}
 }
 
 // Certainty says which rows of a table are known.
 type Certainty struct {
 	Synced  bool             // the source reported everything at least once
-	Stale   error            // why the rows may be out of date; nil: they are not
-	Unknown map[string]error // scopes, see Table.Unknown
+	Stale   error            // why the rows may be out of date; nil if they are current
+	Unknown map[string]error // the unknown scopes, see Table.Unknown
 	Epoch   int              // number of full reads
 	Dials   int              // number of full reads that were the first of a connection
-	Outages int              // how often the table went stale
+	Outages int              // how often the table became stale
 }
 
-// Of returns why the service of a name is unknown; nil if it is known.
+// Of returns why the service of a name is unknown, or nil if it is known.
 func (k Certainty) Of(name Name) error {
 	if k.Stale != nil {
 		return k.Stale
@@ -395,7 +405,7 @@ func (k Certainty) Of(name Name) error {
 }
 
 // Covering returns the value of a scope that covers a name: the name itself or, with a
-// trailing *, a prefix. The time is bounded by the length of the name.
+// trailing *, a prefix of it. Its time is bounded by the length of the name.
 func Covering[V any](scopes map[string]V, name Name) (V, bool) {
 	if v, ok := scopes[string(name)]; ok {
 		return v, true
@@ -419,34 +429,38 @@ func Covering[V any](scopes map[string]V, name Name) (V, bool) {
 	return none, false
 }
 
-// A Reader drains the changes of a table. One goroutine uses it.
+// A Reader drains the changes of a table. Only one goroutine may use it.
 type Reader struct {
-	table  *Table
-	wake   chan struct{}
-	part   Part
-	dirty  map[Name]bool       // whether the change was found; guarded by table.mu
-	scopes map[string]struct{} // changed scopes; guarded by table.mu
+	table *Table
+	wake  chan struct{}
+	part  Part
 
-	unknown map[string]error // as of the last drain
+	// Guarded by table.mu.
+	dirty  map[Name]bool       // the changed rows, and whether the change was found
+	scopes map[string]struct{} // the changed scopes
+
+	// Owned by the goroutine that drains.
+	unknown map[string]error // at the last drain
 }
 
-// Wake is ready after a write that was not drained.
+// Wake is ready after a write that is not drained yet.
 func (r *Reader) Wake() <-chan struct{} { return r.wake }
 
 // Row is a changed service.
 type Row struct {
-	Service *Service // nil: it was removed
-	Found   bool     // found by a full read or while stale, not reported by an event
+	Service *Service // nil if it was removed
+	Found   bool     // whether the change was found by a full read or while stale, and not reported by an event
 }
 
 // Delta is the changes of a table since a reader's last drain.
 type Delta struct {
-	Rows      map[Name]Row
-	Scopes    map[string]struct{} // that changed between known and unknown, or changed their reason
-	Certainty                     // its Unknown belongs to the reader, until the next drain
+	Rows   map[Name]Row
+	Scopes map[string]struct{} // became known or unknown, or changed their reason
+	Certainty
 }
 
-// Drain returns the changes since the last call.
+// Drain returns the changes since the last call. Certainty.Unknown is valid until the
+// next call.
 func (r *Reader) Drain() Delta {
 	t := r.table
 	t.mu.Lock()
@@ -467,8 +481,8 @@ func (r *Reader) Drain() Delta {
 	return d
 }
 
-// markRow makes a row dirty. If several changes are drained as one, and one of them was
-// found, it is found.
+// markRow makes a row dirty. Several changes that are drained as one count as found if
+// one of them was found.
 func (r *Reader) markRow(name Name, found bool) {
 	if r.part.Has(name) {
 		r.dirty[name] = r.dirty[name] || found

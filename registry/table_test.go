@@ -24,8 +24,8 @@ func service(name string, hosts ...string) *registry.Service {
 
 func all(s ...*registry.Service) func(func(*registry.Service) bool) { return slices.Values(s) }
 
-// changed returns what a drain reported, each name with + (there), - (gone) and
-// ? where it was found and not reported.
+// changed returns the rows of a drain, each name with + (present) or - (removed), and
+// with ? if the change was found and not reported.
 func changed(d registry.Delta) []string {
 	var out []string
 	for name, row := range d.Rows {
@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 			act:  func(t *registry.Table) { t.Put(service("a", "10.0.0.1")) },
 			want: []string{"+a"},
 		},
-		"many changes of one service are one": {
+		"several changes of one service are drained as one": {
 			act: func(t *registry.Table) {
 				for i := range 100 {
 					t.Put(service("a", fmt.Sprintf("10.0.0.%d", i)))
@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 			},
 			want: []string{"+a"},
 		},
-		"a full reading finds, and events report": {
+		"a full read finds changes, and events report them": {
 			act: func(t *registry.Table) {
 				t.Replace(all(service("a"), service("b")))
 				t.Put(service("c"))
@@ -68,7 +68,7 @@ func TestTable(t *testing.T) {
 			},
 			want: []string{"+?a", "+?b", "-c"},
 		},
-		"what goes while the source is stale is found, not reported": {
+		"a removal while the source is stale is found, not reported": {
 			act: func(t *registry.Table) {
 				t.Put(service("a"))
 				t.Stale(lost)
@@ -77,7 +77,7 @@ func TestTable(t *testing.T) {
 			},
 			want: []string{"-?a"},
 		},
-		"a service that nobody knew cannot go": {
+		"the removal of an unknown service is not drained": {
 			act: func(t *registry.Table) { t.Delete("a") },
 		},
 	}
@@ -155,7 +155,7 @@ func TestCertainty(t *testing.T) {
 	if err := reader.Drain().Of("bank/b"); !errors.Is(err, lost) {
 		t.Errorf("while stale: %v", err)
 	}
-	table.Stale(errors.New("still lost")) // which is no other outage
+	table.Stale(errors.New("still lost")) // the same outage
 	table.Replace(all())
 	table.Stale(nil)
 	table.Unknown("shop/*", nil)
@@ -174,7 +174,8 @@ func TestTable_SkippedInputs(t *testing.T) {
 	}
 }
 
-// What a person asked for is no defect, and is not listed; what nothing asks for is listed.
+// TestTable_OmittedInputs shows that inputs that the configuration leaves out are
+// neither defects nor listed, and that inputs without a request are listed.
 func TestTable_OmittedInputs(t *testing.T) {
 	table := registry.NewTable()
 	table.Omit("a:80", registry.Omission{Reason: "no service key", Cause: registry.Unasked})
@@ -257,8 +258,8 @@ func TestTable_Connections(t *testing.T) {
 	}
 }
 
-// What it costs to know of one service does not grow with the services
-// that cannot be known.
+// TestTable_ChangedScopes shows that the cost of draining one service does not grow with
+// the number of unknown services.
 func TestTable_ChangedScopes(t *testing.T) {
 	denied := errors.New("access denied")
 	table := registry.NewTable()
@@ -292,7 +293,7 @@ func TestTable_ChangedScopes(t *testing.T) {
 	}
 }
 
-// TestCurrent shows how long a table is that of an earlier source.
+// TestCurrent shows how long a table has the rows of an earlier source.
 func TestCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := registry.NewTable()
@@ -366,8 +367,8 @@ func TestTable_Summary(t *testing.T) {
 	}
 }
 
-// What was found missing and is reported before anybody looked stays the weaker
-// kind of evidence.
+// TestTable_Drain shows that a removal that was found stays found if it is also
+// reported before the drain.
 func TestTable_Drain(t *testing.T) {
 	table := registry.NewTable()
 	reader := table.Reader()

@@ -280,7 +280,7 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 	for i := range c.Put {
 		w := &c.Put[i]
 		r := put.row(w.New.Key)
-		if w.Old != nil && !w.Beside {
+		if w.Old != nil && !w.KeepOld {
 			g.remove(owner, r, w.Old.Value)
 		}
 		origins[i] = r.winner(active)

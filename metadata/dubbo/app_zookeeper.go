@@ -180,9 +180,9 @@ func (z *ZooKeeperApp) documentParents(app string) (java, golang string) {
 	return z.o.Documents + "/metadata/" + app, z.o.Documents + "/" + app
 }
 
-// Beside returns the other parents of a group's nodes. Nodes there are named by their
+// OtherParents returns the other parents of a group's nodes. Nodes there are named by their
 // paths.
-func (z *ZooKeeperApp) Beside(g registry.Group) []string {
+func (z *ZooKeeperApp) OtherParents(g registry.Group) []string {
 	java, golang := z.documentParents(g.Name)
 	return []string{java, golang}
 }

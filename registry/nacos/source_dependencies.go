@@ -40,7 +40,7 @@ type documents struct {
 
 func newDocuments(o SourceOptions, table *registry.Table) documents {
 	d := documents{elsewhere: o.Elsewhere, formats: make(map[string]HasDependencies), set: dependency.NewSet(dependency.Options{
-		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: o.Asker, Room: table.Beside,
+		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: o.Asker, Room: table.Reserve,
 	})}
 	for _, f := range o.Formats {
 		if dependent, ok := f.(HasDependencies); ok {

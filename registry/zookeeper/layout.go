@@ -66,9 +66,9 @@ type Exclusive interface {
 type MultiPath interface {
 	Layout
 
-	// Beside returns the further parents that hold nodes of a group. Nodes in
+	// OtherParents returns the other parents that hold nodes of a group. Nodes in
 	// them that Entry, given the path alone, does not report as ours are not read.
-	Beside(group registry.Group) []string
+	OtherParents(group registry.Group) []string
 
 	// Element returns the node that holds a comma-separated list, and the element
 	// of it that stores an entry; empty for an entry that is a node of its own.

@@ -46,7 +46,7 @@ func TestLeave(t *testing.T) {
 				}
 				old := read(t, other, groupN(0))[0]
 				write(t, other, registry.Change{
-					Group: groupN(0), Put: []registry.Write{{New: left(theirs(0, 0, 0)), Old: &old, Beside: l.replaces == metadata.Overlapping}},
+					Group: groupN(0), Put: []registry.Write{{New: left(theirs(0, 0, 0)), Old: &old, KeepOld: l.replaces == metadata.Overlapping}},
 					Want: []registry.Entry{left(theirs(0, 0, 0))},
 				})
 				time.Sleep(time.Second)

@@ -182,7 +182,7 @@ func (r *reader) furtherNodes(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	var paths []string
-	for _, parent := range multi.Beside(r.group) {
+	for _, parent := range multi.OtherParents(r.group) {
 		names, err := r.target.children(ctx, parent, r.query)
 		if err != nil {
 			return nil, err

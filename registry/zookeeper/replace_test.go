@@ -20,7 +20,7 @@ func withOverlap(o *zookeeper.TargetOptions) {
 // beside is a change of an entry that leaves the one before.
 func beside(old registry.Stored, next registry.Entry) registry.Change {
 	return registry.Change{
-		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, Beside: true}},
+		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, KeepOld: true}},
 		Want: registry.Sorted([]registry.Entry{old.Entry, next}),
 	}
 }
@@ -89,7 +89,7 @@ func TestReplace_Overlapping(t *testing.T) {
 			if _, err := fmt.Sscanf(h.Key, "tri://10.0.0.%d:", &n); err != nil {
 				t.Fatal(i, err)
 			}
-			change.Put = append(change.Put, registry.Write{New: ours(0, n, 1), Old: &h, Beside: true})
+			change.Put = append(change.Put, registry.Write{New: ours(0, n, 1), Old: &h, KeepOld: true})
 			change.Want = append(change.Want, ours(0, n, 1), h.Entry)
 		}
 		change.Want = registry.Sorted(change.Want)

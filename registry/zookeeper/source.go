@@ -176,7 +176,7 @@ func newSourceRun(s *Source, table *registry.Table) *sourceRun {
 	for _, f := range s.opts.Formats {
 		r.roots = append(r.roots, newRoot(f))
 	}
-	r.documents = newDocuments(r.roots, s.opts, table.Beside)
+	r.documents = newDocuments(r.roots, s.opts, table.Reserve)
 	r.tableWriter = registry.NewTableWriter(table, s.opts.Interest, r.stateOf)
 	return r
 }

@@ -245,7 +245,7 @@ func (w *writer) put(put registry.Write) (unit, error) {
 		return unit{}, err
 	}
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
-	case oldPath != path && put.Beside:
+	case oldPath != path && put.KeepOld:
 		u := newUnit(key, listedSize(name), create...)
 		u.old = old.ops[0]
 		return u, nil

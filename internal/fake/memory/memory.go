@@ -155,7 +155,7 @@ func (t *Target) apply(change registry.Change) ([]Event, error) {
 	events := make([]Event, 0, len(change.Put)+len(change.Delete))
 	for _, w := range change.Put {
 		events = append(events, t.set(registry.Stored{Entry: w.New, Owner: t.owner(w.New), Live: true}))
-		if w.Old != nil && !w.Beside && t.place(w.Old.Entry) != t.place(w.New) {
+		if w.Old != nil && !w.KeepOld && t.place(w.Old.Entry) != t.place(w.New) {
 			events = append(events, t.remove(w.Old.Entry)...)
 		}
 	}
