@@ -1,5 +1,5 @@
-// Package dubborpc calls the MetadataService of Dubbo's providers, which returns what
-// they provide if they do not store it. It makes no other calls.
+// Package dubborpc calls the MetadataService of Dubbo providers. It returns the metadata
+// of providers that do not store their metadata in a registry. It makes no other calls.
 package dubborpc
 
 import (
@@ -21,13 +21,14 @@ import (
 // The limits of an Asker.
 const (
 	timeout = 2 * time.Second
-	pause   = 8 * time.Second // after a provider did not answer
+	pause   = 8 * time.Second // before a provider that did not answer is called again
 	maxSize = 256 << 10       // bytes of a response, and of the document
 )
 
-// Asker asks providers, and caches no responses. One of another application or
-// revision, or without services, is an error: the address may now belong to another
-// provider, or it has exported nothing yet. It is safe for use by many goroutines.
+// Asker calls providers and caches no responses. A response of another application or
+// revision, or one without services, is an error: the address may now belong to another
+// provider, or the provider has exported nothing yet. An Asker is safe for concurrent
+// use.
 type Asker struct {
 	reach *naming.Reach
 
@@ -40,12 +41,12 @@ type failure struct {
 	until time.Time
 }
 
-// New returns an Asker that calls only addresses within a reach; nil: all.
+// New returns an Asker that calls only addresses within a reach, or all if it is nil.
 func New(reach *naming.Reach) *Asker {
 	return &Asker{reach: reach, failed: make(map[string]failure)}
 }
 
-// Same implements dependency.Asker: all instances of a revision provide the same.
+// Same implements dependency.Asker: all instances of a revision have the same document.
 func (*Asker) Same(ref metadata.Ref) string {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
@@ -54,19 +55,19 @@ func (*Asker) Same(ref metadata.Ref) string {
 	return ref.Group.String() + " " + m.Revision
 }
 
-// Ask returns the document of a provider. If the error wraps registry.ErrRefused, the
-// provider cannot be asked.
+// Ask calls a provider and returns its document. The error wraps registry.ErrRefused if
+// the provider must not be called or its response cannot be used.
 func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
-		return "", fmt.Errorf("%w: %.80q is nothing that a provider returns", registry.ErrRefused, ref.Key)
+		return "", fmt.Errorf("%w: no provider returns %.80q", registry.ErrRefused, ref.Key)
 	}
 	if a.reach != nil {
 		if reason := a.reach.Refuse(m.Host); reason != "" {
 			return "", fmt.Errorf("%w: provider at %s: %s", registry.ErrRefused, m.Address(), reason)
 		}
 	}
-	if err := a.failure(m.Address()); err != nil {
+	if err := a.recentFailure(m.Address()); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -77,14 +78,14 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 		err = fmt.Errorf("%w: %s", registry.ErrRefused, reason)
 	}
 	if err != nil {
-		err = fmt.Errorf("ask %s://%s what it provides: %w", m.Protocol, m.Address(), err)
+		err = fmt.Errorf("get metadata of provider %s://%s: %w", m.Protocol, m.Address(), err)
 	}
-	a.record(m.Address(), err)
+	a.recordFailure(m.Address(), err)
 	return text, err
 }
 
-// failure returns the error of a provider that did not answer a short time ago.
-func (a *Asker) failure(address string) error {
+// recentFailure returns the error of a provider that did not answer during the pause.
+func (a *Asker) recentFailure(address string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if f, ok := a.failed[address]; ok && time.Now().Before(f.until) {
@@ -93,9 +94,9 @@ func (a *Asker) failure(address string) error {
 	return nil
 }
 
-// record keeps the error of a provider that did not answer.
-func (a *Asker) record(address string, err error) {
-	if err == nil || errors.Is(err, errAnother) || errors.Is(err, errNothing) {
+// recordFailure records the error of a provider that did not answer.
+func (a *Asker) recordFailure(address string, err error) {
+	if err == nil || errors.Is(err, errOtherProvider) || errors.Is(err, errNoService) {
 		return // it answers, and may have the document next time
 	}
 	a.mu.Lock()
@@ -105,8 +106,8 @@ func (a *Asker) record(address string, err error) {
 	a.failed[address] = failure{err, now.Add(pause)}
 }
 
-// A dialer connects to addresses within a reach. For a name, that is checked for each
-// address that it resolves to.
+// A dialer connects only to addresses within a reach. For a host name it checks each
+// address that the name resolves to.
 type dialer struct {
 	reach *naming.Reach
 

@@ -8,8 +8,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestDialer_ResolvedAddresses: for names that no test machine
-// resolves.
+// TestDialer_ResolvedAddresses checks addresses to which no name resolves on a test
+// machine.
 func TestDialer_ResolvedAddresses(t *testing.T) {
 	t.Parallel()
 	for address, refused := range map[string]bool{

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FuzzInfo shows that no answer of a provider is more than an error or a
-// document.
-func FuzzInfo(f *testing.F) {
+// FuzzDocument shows that every response of a provider is decoded into a document or an
+// error.
+func FuzzDocument(f *testing.F) {
 	text := func(b []byte, n protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
 	}
@@ -22,7 +22,7 @@ func FuzzInfo(f *testing.F) {
 	f.Add(text(nil, 3, "\xff\xff\xff\xff\x0f"))
 	f.Add([]byte{0x1a, 0x00})
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		document, err := info(answer)
+		document, err := documentOf(answer)
 		if err != nil {
 			return
 		}

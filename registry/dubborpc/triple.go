@@ -25,7 +25,8 @@ import (
 // The group distinguishes the applications of one provider.
 func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
 	if m.Protocol != "tri" || m.Version != "2.0.0" {
-		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not supported", registry.ErrRefused, m.Version, m.Protocol)
+		return "", fmt.Errorf("%w: MetadataService %s with protocol %s is not supported",
+			registry.ErrRefused, m.Version, m.Protocol)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
@@ -39,38 +40,39 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	err = conn.Invoke(ctx, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", request, &answer,
 		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxSize))
 	if s := status.Convert(err); s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
-		return "", errLarge
+		return "", errTooLarge
 	}
 	if err != nil {
 		return "", err
 	}
-	answered, err := info(answer)
+	document, err := documentOf(answer)
 	if err != nil {
 		return "", err
 	}
-	if err := check(answered, m); err != nil {
+	if err := checkProvider(document, m); err != nil {
 		return "", err
 	}
-	return textOf(answered)
+	return textOf(document)
 }
 
-// check refuses a document of another provider.
-func check(d dubbo.Document, m dubbo.MetadataService) error {
+// checkProvider refuses a document of another provider, and one without services.
+func checkProvider(d dubbo.Document, m dubbo.MetadataService) error {
 	switch {
 	case d.App != "" && d.App != m.Application:
-		return fmt.Errorf("%w: it is application %.80q", errAnother, d.App)
+		return fmt.Errorf("%w: application %.80q", errOtherProvider, d.App)
 	case d.Revision != "" && d.Revision != m.Revision:
-		return fmt.Errorf("%w: it has revision %.80q", errAnother, d.Revision)
+		return fmt.Errorf("%w: revision %.80q", errOtherProvider, d.Revision)
 	case len(d.Services) == 0:
-		return errNothing
+		return errNoService
 	}
 	return nil
 }
 
 var (
-	errAnother = errors.New("the answer is not what was asked for")
-	errNothing = errors.New("the answer reports no service")
-	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, maxSize)
+	errOtherProvider = errors.New("the response is from another provider")
+	errNoService     = errors.New("the response has no service")
+	errTooLarge      = fmt.Errorf("%w: the response is larger than %d bytes; "+
+		"let the provider store its metadata in the registry", registry.ErrRefused, maxSize)
 )
 
 func textOf(d dubbo.Document) (string, error) {
@@ -79,15 +81,15 @@ func textOf(d dubbo.Document) (string, error) {
 		return "", err
 	}
 	if len(text) > maxSize {
-		return "", errLarge
+		return "", errTooLarge
 	}
 	return string(text), nil
 }
 
-// raw is a codec of gRPC for messages as bytes.
+// raw is a gRPC codec whose messages are bytes.
 type raw struct{}
 
-var errRaw = errors.New("no bytes")
+var errRaw = errors.New("expected bytes")
 
 // Marshal implements encoding.Codec.
 func (raw) Marshal(v any) ([]byte, error) {
@@ -110,8 +112,8 @@ func (raw) Unmarshal(data []byte, v any) error {
 // Name implements encoding.Codec.
 func (raw) Name() string { return "proto" }
 
-// info returns the document of a MetadataInfoV2, as registries store it.
-func info(message []byte) (dubbo.Document, error) {
+// documentOf decodes a MetadataInfoV2 into a document as registries store it.
+func documentOf(message []byte) (dubbo.Document, error) {
 	d := dubbo.Document{Services: make(map[string]dubbo.DocumentService)}
 	err := fields(message, func(n int32, value []byte, _ uint64) error {
 		switch n {
@@ -120,7 +122,7 @@ func info(message []byte) (dubbo.Document, error) {
 		case 2:
 			d.Revision = string(value)
 		case 3:
-			return entry(value, func(key string, value []byte) error {
+			return mapEntry(value, func(key string, value []byte) error {
 				s, err := serviceOf(value)
 				d.Services[key] = s
 				return err
@@ -141,7 +143,7 @@ func serviceOf(message []byte) (dubbo.DocumentService, error) {
 		case n == 5:
 			s.Port = int(number & 0xffff)
 		case n == 7:
-			return entry(value, func(key string, value []byte) error {
+			return mapEntry(value, func(key string, value []byte) error {
 				s.Params[key] = string(value)
 				return nil
 			})
@@ -151,8 +153,8 @@ func serviceOf(message []byte) (dubbo.DocumentService, error) {
 	return s, err
 }
 
-// entry reads one entry of a map.
-func entry(message []byte, each func(key string, value []byte) error) error {
+// mapEntry calls each with the entry of a map.
+func mapEntry(message []byte, each func(key string, value []byte) error) error {
 	var key string
 	var value []byte
 	err := fields(message, func(n int32, b []byte, _ uint64) error {
@@ -170,12 +172,12 @@ func entry(message []byte, each func(key string, value []byte) error) error {
 	return each(key, value)
 }
 
-// fields calls a function for each field of a message: bytes or a number.
+// fields calls each for every field of a message, with its bytes or its number.
 func fields(message []byte, each func(int32, []byte, uint64) error) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)
 		if size < 0 {
-			return fmt.Errorf("answer: %w", protowire.ParseError(size))
+			return fmt.Errorf("decode response: %w", protowire.ParseError(size))
 		}
 		message = message[size:]
 		var value []byte
@@ -189,7 +191,7 @@ func fields(message []byte, each func(int32, []byte, uint64) error) error {
 			size = protowire.ConsumeFieldValue(n, kind, message)
 		}
 		if size < 0 {
-			return fmt.Errorf("answer: %w", protowire.ParseError(size))
+			return fmt.Errorf("decode response: %w", protowire.ParseError(size))
 		}
 		message = message[size:]
 		if err := each(int32(n), value, number); err != nil {

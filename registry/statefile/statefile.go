@@ -1,4 +1,4 @@
-// Package statefile writes the files in which a process keeps its state for its next
+// Package statefile writes the files in which a process saves its state for the next
 // start.
 package statefile
 
@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Replace makes data the whole content of a file, readable by its owner alone. After
-// a crash the file is the old or the new one, never a part of either. The directory
-// has to exist. Errors are of package os and name the file.
+// Replace atomically replaces the content of a file, which only its owner can read.
+// After a crash the file is the old or the new one, never a part of either. The
+// directory must exist. The errors are those of package os and name the file.
 func Replace(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

@@ -20,14 +20,14 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("Stat() = %v, %v, want it readable by its owner alone", info, err)
+		t.Errorf("Stat() = %v, %v, want it readable only by its owner", info, err)
 	}
-	t.Run("one that cannot be replaced leaves nothing behind", func(t *testing.T) {
+	t.Run("a failed replacement leaves no temporary file", func(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "directory"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := statefile.Replace(filepath.Join(dir, "directory"), []byte("x")); err == nil {
-			t.Error("Replace() = nil of a directory, want an error")
+			t.Error("Replace() of a directory = nil, want an error")
 		}
 		if all, _ := os.ReadDir(dir); len(all) != 2 {
 			t.Errorf("files %v, want the state and the directory", all)

@@ -1,5 +1,5 @@
 // Package tlsfile reads the TLS configuration of a client or a server from files.
-// It caches nothing: called for each connection, it follows rotated files.
+// It caches nothing. A caller that reads it for each connection uses rotated files.
 package tlsfile
 
 import (
@@ -15,17 +15,17 @@ import (
 
 // Files are the PEM files of one side of a connection.
 type Files struct {
-	CA   string // certificates to trust; empty: for a client the system's, for a server none
-	Cert string // our certificate; empty, like Key: none
+	CA   string // certificates to trust; empty: the system's for a client, none for a server
+	Cert string // our certificate; Cert and Key may both be empty
 	Key  string // our key
 
-	// ServerName is the name that a server's certificate must have; empty: the name
-	// by which the server is called.
+	// ServerName is the name that the server's certificate must have. If it is empty,
+	// it is the host of the server's address.
 	ServerName string
 }
 
-// Server is Config for a server, which requires a certificate. With a CA it requires
-// one of clients too.
+// Server returns the configuration of a server. It fails without a certificate. With a
+// CA, clients must have a certificate too.
 func (f Files) Server() (*tls.Config, error) {
 	config, err := f.Config()
 	if err != nil {
@@ -40,8 +40,8 @@ func (f Files) Server() (*tls.Config, error) {
 	return config, nil
 }
 
-// Config reads the files for a client. The errors name no setting: in a plugin's URL
-// it has another name than in the configuration of the bridge.
+// Config returns the configuration of a client. Its errors do not name settings, which
+// have other names in a plugin's URL than in the configuration of the bridge.
 func (f Files) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
 	if f.CA != "" {
@@ -51,7 +51,7 @@ func (f Files) Config() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("CA file: %s holds no certificate in PEM form", f.CA)
+			return nil, fmt.Errorf("CA file: %s has no PEM certificate", f.CA)
 		}
 	}
 	if f.Cert != "" || f.Key != "" {
@@ -64,9 +64,9 @@ func (f Files) Config() (*tls.Config, error) {
 	return config, nil
 }
 
-// Secure returns a dialer that secures the connections of another. It asks for a
-// configuration each time, and sets the name of the server if there is none; nil:
-// plaintext.
+// Secure returns a dialer that uses TLS on the connections of another dialer. It calls
+// config for each connection, and sets the server's name if the result has none. If
+// config is nil, it returns the other dialer.
 func Secure(dial Dialer, config func() (*tls.Config, error)) Dialer {
 	if config == nil {
 		return dial
@@ -86,9 +86,10 @@ func Secure(dial Dialer, config func() (*tls.Config, error)) Dialer {
 		}
 		secured := tls.Client(raw, c)
 		if err := secured.HandshakeContext(ctx); err != nil {
-			_ = raw.Close() // the other error says more
+			_ = raw.Close() // the error of the handshake says more
 			if errors.Is(err, io.EOF) {
-				err = fmt.Errorf("%w: the server closed the connection; check that it speaks TLS at this port, and whether it requires a client certificate", err)
+				err = fmt.Errorf("%w: the server closed the connection; "+
+					"check that it speaks TLS on this port, and whether it requires a client certificate", err)
 			}
 			return nil, fmt.Errorf("TLS with %s: %w", address, err)
 		}
@@ -96,5 +97,5 @@ func Secure(dial Dialer, config func() (*tls.Config, error)) Dialer {
 	}
 }
 
-// A Dialer makes connections, as net.Dialer.DialContext does.
+// A Dialer opens connections, like net.Dialer.DialContext.
 type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)

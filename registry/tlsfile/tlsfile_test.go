@@ -19,14 +19,15 @@ func TestNoFiles(t *testing.T) {
 	}
 }
 
-// TestServer_RequiresACertificate: the tests of mcp show the rest.
+// TestServer_RequiresACertificate shows the error. The tests of mcp cover successful
+// handshakes.
 func TestServer_RequiresACertificate(t *testing.T) {
 	if c, err := (tlsfile.Files{}).Server(); err == nil || c != nil || !strings.Contains(err.Error(), "tls.certFile and tls.keyFile: missing") {
 		t.Errorf("Server() = %+v, %v, want that the files are missing", c, err)
 	}
 }
 
-// TestConfig_InvalidFiles: the tests of the adapters show valid files.
+// TestConfig_InvalidFiles shows the errors. The tests of the adapters cover valid files.
 func TestConfig_InvalidFiles(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("garbage"), 0o600); err != nil {
@@ -37,8 +38,8 @@ func TestConfig_InvalidFiles(t *testing.T) {
 		says  string
 	}{
 		"no authorities":              {tlsfile.Files{CA: garbage + ".none"}, "CA file: open " + garbage + ".none"},
-		"authorities that are none":   {tlsfile.Files{CA: garbage}, "CA file: " + garbage + " holds no certificate"},
-		"a certificate that is none":  {tlsfile.Files{Cert: garbage, Key: garbage}, "certificate and key files: "},
+		"invalid authorities":         {tlsfile.Files{CA: garbage}, "CA file: " + garbage + " has no PEM certificate"},
+		"an invalid certificate":      {tlsfile.Files{Cert: garbage, Key: garbage}, "certificate and key files: "},
 		"a certificate without a key": {tlsfile.Files{Cert: garbage}, "certificate and key files: "},
 		"a key without a certificate": {tlsfile.Files{Key: garbage}, "certificate and key files: "},
 	} {
@@ -50,7 +51,8 @@ func TestConfig_InvalidFiles(t *testing.T) {
 	}
 }
 
-// A server that speaks no TLS, or misses a certificate of ours, says nothing.
+// TestSecure_ServerCloses shows the error for a server that closes the connection, as it
+// does if it does not speak TLS or requires a client certificate.
 func TestSecure_ServerCloses(t *testing.T) {
 	dial := tlsfile.Secure(func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -61,7 +63,7 @@ func TestSecure_ServerCloses(t *testing.T) {
 		return ours, nil
 	}, tlsfile.Files{}.Config)
 	conn, err := dial(t.Context(), "tcp", "zk:2281")
-	const want = "TLS with zk:2281: EOF: the server closed the connection; check that it speaks TLS at this port, and whether it requires a client certificate"
+	const want = "TLS with zk:2281: EOF: the server closed the connection; check that it speaks TLS on this port, and whether it requires a client certificate"
 	if conn != nil || err == nil || err.Error() != want {
 		t.Errorf("dial() = %v, %v; want %s", conn, err, want)
 	}

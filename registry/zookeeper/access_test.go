@@ -97,7 +97,7 @@ func TestOptions_InvalidAreRefused(t *testing.T) {
 		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
 		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage + ".none"}.Config}, "CA file: open"},
-		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage}.Config}, "holds no certificate"},
+		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage}.Config}, "has no PEM certificate"},
 		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{Cert: garbage, Key: garbage}.Config}, "certificate and key files"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -252,7 +252,7 @@ func TestTLS(t *testing.T) {
 			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), file), true)
 			write(t, file, "not a certificate")
 			in(31 * time.Second)
-			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "holds no certificate"), true)
+			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "has no PEM certificate"), true)
 			write(t, file, r.ca.pem)
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
