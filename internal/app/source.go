@@ -94,8 +94,8 @@ func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	return asker.Ask(ctx, ref)
 }
 
-// Same implements dependency.Asker.
-func (a askers) Same(ref metadata.Ref) string { return a[placeOf(ref.Group)].Same(ref) }
+// Question implements dependency.Asker.
+func (a askers) Question(ref metadata.Ref) string { return a[placeOf(ref.Group)].Question(ref) }
 
 // boundSource is one source with its table. It runs once, however many bridges
 // read it.

@@ -98,12 +98,12 @@ func (a storedAsker) Ask(ctx context.Context, ref metadata.Ref) (string, error) 
 	return text, nil
 }
 
-// Same implements dependency.Asker: what is stored has its own text.
-func (a storedAsker) Same(ref metadata.Ref) string {
+// Question implements dependency.Asker: a stored document shares its text with none.
+func (a storedAsker) Question(ref metadata.Ref) string {
 	if _, ok := dubbo.ParseMetadataRevision(ref.Key); ok {
 		return ""
 	}
-	return a.Asker.Same(ref)
+	return a.Asker.Question(ref)
 }
 
 // beside returns a source beside which the connection to the registry runs.

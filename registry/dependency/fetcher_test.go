@@ -19,14 +19,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A loop is what a source does with a fetcher.
+// A loop uses a fetcher like the loop of a source.
 type loop struct {
 	*dependency.Fetcher
 	set *dependency.Set
 	ctx context.Context //nolint:containedctx // of the connection of the loop
 }
 
-// connect makes the loop of a connection, which ends with the test or by close.
+// connect returns the loop of a new connection. The connection ends with the test or by
+// closed.
 func connect(t *testing.T, set *dependency.Set, lanes ...dependency.Lane) (l *loop, closed func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,8 +37,8 @@ func connect(t *testing.T, set *dependency.Set, lanes ...dependency.Lane) (l *lo
 	return l, closed
 }
 
-// run continues until something holds, and returns how long that took; a day at
-// most.
+// run runs the loop until a condition is true, for a day at most. It returns the time
+// that this took.
 func (l *loop) run(until func() bool) time.Duration {
 	const day = 24 * time.Hour
 	began := time.Now()
@@ -57,8 +58,8 @@ func (l *loop) run(until func() bool) time.Duration {
 	return time.Since(began)
 }
 
-// lasting holds after a while.
-func lasting(d time.Duration) func() bool {
+// after is true after a duration.
+func after(d time.Duration) func() bool {
 	end := time.Now().Add(d)
 	return func() bool { return !time.Now().Before(end) }
 }
@@ -75,7 +76,8 @@ func (l *loop) want(app string, revisions ...string) {
 	l.set.Want(time.Now(), group(app), refs)
 }
 
-// providers answer when they are asked, but for those that swallow it.
+// providers fetches from providers, of which those with dead in their name do not
+// answer.
 func providers(ctx context.Context, r metadata.Ref) (string, error) {
 	if !strings.Contains(r.Group.Name+r.Key, "dead") {
 		return "answer", nil
@@ -105,10 +107,10 @@ func TestFetcher_UnresponsiveProviders(t *testing.T) {
 		if took := l.run(l.set.Resolved); took > 22*time.Second {
 			t.Errorf("all of them were tried once after %v", took)
 		}
-		l.run(lasting(10 * time.Minute)) // all of them are due, and the lane is full
+		l.run(after(10 * time.Minute)) // all of them are due, and the lane is full
 		l.want("shop", "r1")
 		if took := l.run(l.has("shop", 1)); took > 0 {
-			t.Errorf("what is stored was read after %v", took)
+			t.Errorf("a stored document was read after %v", took)
 		}
 		l.want("live", "ask")
 		if took := l.run(l.has("live", 1)); took > 2*time.Second {
@@ -117,14 +119,14 @@ func TestFetcher_UnresponsiveProviders(t *testing.T) {
 	})
 }
 
-// asker asks providers; those of a group have one answer.
+// asker is an Asker with one question for each group.
 type asker struct {
 	ask func(ctx context.Context, r metadata.Ref) (string, error)
 }
 
 func (a asker) Ask(ctx context.Context, r metadata.Ref) (string, error) { return a.ask(ctx, r) }
 
-func (asker) Same(r metadata.Ref) string {
+func (asker) Question(r metadata.Ref) string {
 	if !asked(r) {
 		return ""
 	}
@@ -154,7 +156,7 @@ func TestFetcher_OneRequestPerQuestion(t *testing.T) {
 		if took := l.run(l.has("shop", 6)); took > 6*time.Second {
 			t.Errorf("answered after %v", took)
 		}
-		l.run(lasting(time.Minute))
+		l.run(after(time.Minute))
 		before := asks.Load()
 		if n := most.Load(); n != 1 || before > 4 {
 			t.Errorf("%d at a time, %d in all: the answer is that of all", n, before)
@@ -162,7 +164,7 @@ func TestFetcher_OneRequestPerQuestion(t *testing.T) {
 		l.want("shop", "ask-dead1") // who may have the answer of one that goes
 		l.Start(l.ctx, time.Now())
 		l.want("shop", "ask-8") // while the other is asked
-		if l.run(lasting(time.Minute)); asks.Load() != before+2 {
+		if l.run(after(time.Minute)); asks.Load() != before+2 {
 			t.Errorf("%d more were asked, want 2", asks.Load()-before)
 		}
 		if !l.has("shop", 1)() {
@@ -198,7 +200,7 @@ func TestFetcher_Limits(t *testing.T) {
 		for i := range 50 {
 			l.want(fmt.Sprint("dead", i), "ask")
 		}
-		l.run(lasting(10 * time.Minute))
+		l.run(after(10 * time.Minute))
 		if n := most.Load(); n != 5 {
 			t.Errorf("%d at a time, want 5", n)
 		}
@@ -214,7 +216,7 @@ func TestFetcher_Reconnect(t *testing.T) {
 			return "", ctx.Err()
 		}})
 		l.want("shop", "ask-1", "ask-2")
-		l.run(lasting(0))
+		l.run(after(0))
 		l.Start(l.ctx, time.Now())
 		closed()
 		l, _ = connect(t, set, dependency.Lane{Limit: 1, Has: asked, Fetch: providers})

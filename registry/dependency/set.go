@@ -1,9 +1,9 @@
-// Package dependency fetches and keeps the documents that entries of a registry refer
-// to (Set, Fetcher): metadata that is stored by its revision, or that a provider returns
-// if it is asked. It decodes nothing.
+// Package dependency fetches and caches the documents that entries of a registry refer
+// to (Set, Fetcher). A document is metadata that is stored by its revision, or that a
+// provider returns on request. The package decodes nothing.
 //
-// A document is unknown until it was read. Entries that refer to it are unknown as well,
-// and so is the group that holds them.
+// A document is unknown until it is read. Entries that refer to an unknown document are
+// unknown as well, and so is their group.
 package dependency
 
 import (
@@ -17,17 +17,19 @@ import (
 )
 
 // ErrMissing is wrapped by the error of a fetch if the document is not stored yet.
-// Providers of Dubbo may store theirs minutes after they registered.
+// Dubbo providers may store it minutes after they registered.
 var ErrMissing = errors.New("is not stored yet")
 
-// ErrNotHere is ErrMissing of a registry that may not be the one that stores it.
-var ErrNotHere = fmt.Errorf("%w; if providers have it in another server or namespace, name that by metadataRegistry of the registry", ErrMissing)
+// ErrNotHere is the ErrMissing of a registry that may not be the one in which providers
+// store documents.
+var ErrNotHere = fmt.Errorf("%w; if providers store it in another server or namespace, "+
+	"set metadataRegistry of the registry to that one", ErrMissing)
 
 var errUnread = errors.New("is being read")
 
-// A Result is the result of a fetch of one document. If its error wraps
-// registry.ErrRefused, the document does not exist and its entry is skipped as bad
-// input. After any other error it is unknown.
+// A Result is the result of a fetch of one document. If the error wraps
+// registry.ErrRefused, the document does not exist, and its entry is skipped as bad
+// input. After any other error the document is unknown.
 type Result struct {
 	Ref  metadata.Ref
 	Text string
@@ -36,51 +38,56 @@ type Result struct {
 
 // Options tune a Set. Only Retry is required.
 type Options struct {
-	// Retry is the wait before a failed fetch is repeated. A refused one is repeated
-	// after Max, and only if something changed.
+	// Retry is the wait before a failed fetch is repeated. A refused fetch is
+	// repeated after Max, and only if something changed.
 	Retry registry.Backoff
 
-	// Asker fetches what no lane of a fetcher has; nil: nobody is asked.
+	// Asker fetches the documents that no lane of a fetcher has. If it is nil, these
+	// documents are refused.
 	Asker Asker
 
-	// Room reports whether texts of so many bytes may be kept; fewer always may. It
-	// is called with all bytes each time. Nil: any may.
+	// Room reports whether texts of the given total size may be kept. It must accept
+	// a size smaller than the last one. Nil accepts every size.
 	Room func(bytes int64) bool
 }
 
 // A Set is the documents that the groups of a source depend on. It does no I/O and has
-// no clock. One goroutine uses it.
+// no clock. Only one goroutine may use it.
 type Set struct {
 	o       Options
 	groups  map[registry.Group]map[string]*document // by the key of the reference
 	answers map[string]*answer                      // by question
 	waiting queue                                   // to be fetched, by time
-	pending int                                     // documents without a result since Renew
+	pending int                                     // number of documents without a result since Renew
 	bytes   int64                                   // of all texts
 }
 
 // A document is one dependency.
 type document struct {
 	ref      metadata.Ref
-	question string    // see Asker.Same; empty: its own
-	answer   *answer   // nil if there is an error
-	err      error     // of the last fetch; errUnread before the first
-	since    time.Time // of the first of the failures in a row
-	fails    int
-	tried    time.Time // of the last result
-	due      time.Time
-	index    int  // in the queue; -1: not in it
-	fetching bool // a fetch is running
-	again    bool // fetch it once more after that
-	resolved bool // there was a result since Renew
+	question string // see Asker.Question
+
+	// The result.
+	answer       *answer   // nil if there is an error
+	err          error     // of the last fetch; errUnread before the first one
+	failingSince time.Time // the first of the consecutive failures
+	fails        int       // number of consecutive failures
+	triedAt      time.Time // the last result
+	resolved     bool      // there was a result since Renew
+
+	// The fetch.
+	due        time.Time
+	queueIndex int  // -1 if it is not in the queue
+	fetching   bool // a fetch is running
+	refetch    bool // fetch it again after the running fetch
 }
 
-// An answer is a text, and the document by which it was fetched. If nothing depends on
-// that one any more, another document with the same question is fetched.
+// An answer is a text, and the document for which it was fetched. If nothing depends on
+// that document any more, another one with the same question is fetched.
 type answer struct {
-	text string
-	by   *document // nil: it was forgotten
-	uses int       // number of documents with this text
+	text       string
+	fetchedFor *document // nil if it was forgotten
+	uses       int       // number of documents with this text
 }
 
 func (d *document) refused() bool { return errors.Is(d.err, registry.ErrRefused) }
@@ -88,13 +95,14 @@ func (d *document) refused() bool { return errors.Is(d.err, registry.ErrRefused)
 // known reports whether entries that refer to the document can be reported.
 func (d *document) known() bool { return d.err == nil || d.refused() }
 
-// confirmed reports whether there is a text whose document was not forgotten.
-func (d *document) confirmed() bool { return d.answer != nil && d.answer.by != nil }
+// confirmed reports whether there is a text, and the document for which it was fetched
+// was not forgotten.
+func (d *document) confirmed() bool { return d.answer != nil && d.answer.fetchedFor != nil }
 
 // NewSet returns an empty set.
 func NewSet(o Options) *Set {
 	if o.Asker == nil {
-		o.Asker = nobody{}
+		o.Asker = noAsker{}
 	}
 	if o.Room == nil {
 		o.Room = func(int64) bool { return true }
@@ -103,9 +111,9 @@ func NewSet(o Options) *Set {
 	return &Set{o: o, groups: make(map[registry.Group]map[string]*document), answers: make(map[string]*answer)}
 }
 
-// Want sets the dependencies of a group. New ones are due at once unless their question
-// has an answer. Others than these are forgotten. Refused ones are due again, because
-// the group has changed.
+// Want sets the dependencies of a group and forgets its other documents. New documents
+// are due at once unless their question has an answer. Refused documents are due again,
+// because the group has changed.
 func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 	before := s.groups[group]
 	if len(before)+len(refs) == 0 {
@@ -118,7 +126,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 		}
 		d := before[ref.Key]
 		if d == nil {
-			d = s.add(now, ref)
+			d = s.newDocument(now, ref)
 		} else if d.refused() {
 			s.retryRefused(d, now)
 		}
@@ -129,7 +137,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 		s.forget(d)
 	}
 	for _, d := range after {
-		if d.err == nil && !d.confirmed() && !d.fetching { // its answer's document was forgotten
+		if d.err == nil && !d.confirmed() && !d.fetching { // the document of its answer was forgotten
 			s.schedule(d, now)
 		}
 	}
@@ -139,11 +147,11 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 	}
 }
 
-func (s *Set) add(now time.Time, ref metadata.Ref) *document {
-	d := &document{ref: ref, question: s.o.Asker.Same(ref), err: errUnread, index: -1}
+func (s *Set) newDocument(now time.Time, ref metadata.Ref) *document {
+	d := &document{ref: ref, question: s.o.Asker.Question(ref), err: errUnread, queueIndex: -1}
 	s.pending++
 	if a := s.answers[d.question]; a != nil {
-		s.give(d, a)
+		s.resolveWith(d, a)
 	} else {
 		s.schedule(d, now)
 	}
@@ -153,28 +161,28 @@ func (s *Set) add(now time.Time, ref metadata.Ref) *document {
 func (s *Set) forget(d *document) {
 	s.unschedule(d)
 	s.resolve(d)
-	if a := d.answer; a != nil && a.by == d {
-		a.by = nil
+	if a := d.answer; a != nil && a.fetchedFor == d {
+		a.fetchedFor = nil
 		delete(s.answers, d.question)
 	}
-	s.hold(d, nil)
+	s.setAnswer(d, nil)
 }
 
 func (s *Set) schedule(d *document, due time.Time) {
 	d.due = due
-	if d.index >= 0 {
-		heap.Fix(&s.waiting, d.index)
+	if d.queueIndex >= 0 {
+		heap.Fix(&s.waiting, d.queueIndex)
 	} else {
 		heap.Push(&s.waiting, d)
 	}
 }
 
-// retryRefused makes a refused document due, after the longest wait since its result.
+// retryRefused makes a refused document due after the longest wait since its result.
 func (s *Set) retryRefused(d *document, now time.Time) {
 	if d.fetching {
 		return
 	}
-	earliest := d.tried.Add(s.o.Retry.Max)
+	earliest := d.triedAt.Add(s.o.Retry.Max)
 	if now.Before(earliest) {
 		now = earliest
 	}
@@ -182,11 +190,12 @@ func (s *Set) retryRefused(d *document, now time.Time) {
 }
 
 func (s *Set) unschedule(d *document) {
-	if d.index >= 0 {
-		heap.Remove(&s.waiting, d.index)
+	if d.queueIndex >= 0 {
+		heap.Remove(&s.waiting, d.queueIndex)
 	}
 }
 
+// resolve counts the first result of a document since Renew.
 func (s *Set) resolve(d *document) {
 	if !d.resolved {
 		d.resolved = true
@@ -194,12 +203,12 @@ func (s *Set) resolve(d *document) {
 	}
 }
 
-// Renew makes all unknown documents due, after a connection ended and its fetches with
-// it.
+// Renew makes all unknown documents due. It is called after a connection ended, together
+// with its fetches.
 func (s *Set) Renew(now time.Time) {
 	for _, group := range s.groups {
 		for _, d := range group {
-			d.fetching, d.again = false, false
+			d.fetching, d.refetch = false, false
 			switch {
 			case d.confirmed():
 			case d.refused():
@@ -217,23 +226,23 @@ func (s *Set) Renew(now time.Time) {
 	}
 }
 
-// Due returns the documents that are due, which are then being fetched: those without
-// failures, and those that failed before.
-func (s *Set) Due(now time.Time) (fresh, again []metadata.Ref) {
+// Due returns the documents that are due: those without failures, and those to repeat
+// after a failure. They count as being fetched until Accept.
+func (s *Set) Due(now time.Time) (fresh, repeated []metadata.Ref) {
 	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
 		d := s.waiting[0]
 		heap.Remove(&s.waiting, 0)
 		d.fetching = true
 		if d.fails > 0 {
-			again = append(again, d.ref)
+			repeated = append(repeated, d.ref)
 		} else {
 			fresh = append(fresh, d.ref)
 		}
 	}
-	return fresh, again
+	return fresh, repeated
 }
 
-// Next returns when the next document is due; false if none is.
+// Next returns the time at which the next document is due; false if none is waiting.
 func (s *Set) Next() (time.Time, bool) {
 	if len(s.waiting) == 0 {
 		return time.Time{}, false
@@ -246,7 +255,7 @@ func (s *Set) document(ref metadata.Ref) *document { return s.groups[ref.Group][
 // Wants reports whether a group depends on a document.
 func (s *Set) Wants(ref metadata.Ref) bool { return s.document(ref) != nil }
 
-// Expect makes a document due that is reported to exist now.
+// Expect makes a document due, because it is reported to exist now.
 func (s *Set) Expect(now time.Time, ref metadata.Ref) {
 	d := s.document(ref)
 	switch {
@@ -254,58 +263,59 @@ func (s *Set) Expect(now time.Time, ref metadata.Ref) {
 	case d.refused():
 		s.retryRefused(d, now)
 	case d.fetching:
-		d.again = true
+		d.refetch = true
 	default:
 		s.schedule(d, now)
 	}
 }
 
-// Accept stores a result. It reports whether the group has changed by it, and so has
-// to be decoded again.
+// Accept stores a result. It reports whether the group has changed and so must be
+// decoded again.
 func (s *Set) Accept(now time.Time, r Result) bool {
 	d := s.document(r.Ref)
 	if d == nil || !d.fetching {
-		return false // forgotten meanwhile, or its question has an answer
+		return false // it was forgotten, or its question was answered
 	}
-	again, before, changed := d.again, d.err, false
-	d.fetching, d.again, d.tried = false, false, now
+	refetch, before, changed := d.refetch, d.err, false
+	d.fetching, d.refetch, d.triedAt = false, false, now
 	s.resolve(d)
 	if r.Err == nil {
-		changed, r.Err = s.keep(d, r.Text)
+		changed, r.Err = s.storeText(d, r.Text)
 	}
 	if r.Err == nil {
 		return changed
 	}
-	s.hold(d, nil)
+	s.setAnswer(d, nil)
 	d.err = r.Err
 	changed = before == nil || before.Error() != d.err.Error()
 	if d.known() {
 		return changed
 	}
-	if d.fails++; d.since.IsZero() {
-		d.since = now
+	if d.fails++; d.failingSince.IsZero() {
+		d.failingSince = now
 	}
 	due := now
-	if !again {
+	if !refetch {
 		due = now.Add(s.o.Retry.After(d.fails))
 	}
 	s.schedule(d, due)
 	return changed
 }
 
-// keep sets the text of a document and of all with the same question. It reports
-// whether any of them had another, and fails if there is no room for it.
-func (s *Set) keep(d *document, text string) (changed bool, err error) {
+// storeText sets the text of a document and of all others with the same question. It
+// reports whether the text of any of them changed. It fails if there is no room.
+func (s *Set) storeText(d *document, text string) (changed bool, err error) {
 	a := d.answer
 	if changed = a == nil || a.text != text; changed {
-		s.hold(d, nil)
+		s.setAnswer(d, nil)
 		if !s.o.Room(s.bytes + int64(len(text))) {
-			return false, fmt.Errorf("a document of %d bytes, beside others of %d: %w; raise limits.maxBytes, or select less", len(text), s.bytes, registry.ErrLimit)
+			return false, fmt.Errorf("document of %d bytes does not fit in addition to others of %d: %w; "+
+				"raise limits.maxBytes, or select fewer services", len(text), s.bytes, registry.ErrLimit)
 		}
 		a = &answer{text: text}
 	}
-	a.by = d
-	s.give(d, a)
+	a.fetchedFor = d
+	s.resolveWith(d, a)
 	if d.question == "" {
 		return changed, nil
 	}
@@ -313,21 +323,22 @@ func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	for _, other := range s.groups[d.ref.Group] {
 		if other.question == d.question {
 			changed = changed || other.answer == nil
-			s.give(other, a)
+			s.resolveWith(other, a)
 		}
 	}
 	return changed, nil
 }
 
-func (s *Set) give(d *document, a *answer) {
+// resolveWith makes a document known, by an answer.
+func (s *Set) resolveWith(d *document, a *answer) {
 	s.unschedule(d)
 	s.resolve(d)
-	s.hold(d, a)
-	d.fetching, d.again, d.err, d.fails, d.since = false, false, nil, 0, time.Time{}
+	s.setAnswer(d, a)
+	d.fetching, d.refetch, d.err, d.fails, d.failingSince = false, false, nil, 0, time.Time{}
 }
 
-// hold replaces the answer of a document and counts its bytes; nil: none.
-func (s *Set) hold(d *document, a *answer) {
+// setAnswer sets the answer of a document, which may be nil, and counts its bytes.
+func (s *Set) setAnswer(d *document, a *answer) {
 	old := d.answer
 	if d.answer = a; a != nil {
 		if a.uses++; a.uses == 1 {
@@ -343,11 +354,10 @@ func (s *Set) hold(d *document, a *answer) {
 	}
 }
 
-// Resolved reports whether all documents are known or have a result since the last
-// Renew.
+// Resolved reports whether each document is known or had a result since the last Renew.
 func (s *Set) Resolved() bool { return s.pending == 0 }
 
-// A queue has documents in the order in which they are due.
+// A queue is a heap of documents by the time at which they are due.
 type queue []*document
 
 func (q *queue) Len() int           { return len(*q) }
@@ -355,13 +365,13 @@ func (q *queue) Less(i, j int) bool { return (*q)[i].due.Before((*q)[j].due) }
 
 func (q *queue) Swap(i, j int) {
 	(*q)[i], (*q)[j] = (*q)[j], (*q)[i]
-	(*q)[i].index, (*q)[j].index = i, j
+	(*q)[i].queueIndex, (*q)[j].queueIndex = i, j
 }
 
 // Push implements heap.Interface.
 func (q *queue) Push(x any) {
 	if d, ok := x.(*document); ok {
-		d.index = len(*q)
+		d.queueIndex = len(*q)
 		*q = append(*q, d)
 	}
 }
@@ -372,6 +382,6 @@ func (q *queue) Pop() any {
 	d := old[len(old)-1]
 	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
-	d.index = -1
+	d.queueIndex = -1
 	return d
 }

@@ -24,7 +24,7 @@ func ref(app, revision string) metadata.Ref {
 	return metadata.Ref{Group: group(app), Key: "#metadata/" + revision}
 }
 
-// A world is a set, its time, and how many bytes it may keep.
+// A world is a set with its time and its limit of bytes.
 type world struct {
 	*dependency.Set
 	now          time.Time
@@ -32,7 +32,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	w := &world{now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), bytes: 7, limit: 1000} // a set before it kept something
+	w := &world{now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), bytes: 7, limit: 1000} // bytes of an earlier set
 	w.Set = dependency.NewSet(dependency.Options{
 		Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: byRevision{},
 		Room: func(bytes int64) bool {
@@ -46,10 +46,10 @@ func newWorld() *world {
 	return w
 }
 
-// byRevision has one answer for each revision of a group: what is before @.
+// byRevision has one question for each revision of a group: the text before @.
 type byRevision struct{ dependency.Asker }
 
-func (byRevision) Same(r metadata.Ref) string {
+func (byRevision) Question(r metadata.Ref) string {
 	revision, _, ok := strings.Cut(r.Key, "@")
 	if !ok {
 		return ""
@@ -65,7 +65,7 @@ func (w *world) want(app string, revisions ...string) {
 	w.Want(w.now, group(app), refs)
 }
 
-// due returns what is due, as app/revision.
+// due returns the due documents as app/revision.
 func (w *world) due() []string {
 	fresh, again := w.Due(w.now)
 	var out []string
@@ -80,8 +80,8 @@ func (w *world) accept(app, revision, text string, err error) bool {
 	return w.Accept(w.now, dependency.Result{Ref: ref(app, revision), Text: text, Err: err})
 }
 
-// fetches lets time pass, with every fetch failing for a reason, and returns how
-// many there were.
+// fetches lets time pass while every fetch fails with an error, and returns the number
+// of fetches.
 func (w *world) fetches(d time.Duration, err error) int {
 	n := 0
 	for end := w.now.Add(d); ; {
@@ -139,7 +139,7 @@ func TestSet(t *testing.T) {
 			w.want("shop", "r1")
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 		},
-		"what is missing stays unknown for as long as it is missing": func(t *testing.T, w *world) {
+		"a missing document stays unknown": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.fetches(time.Minute, dependency.ErrMissing)
 			for range 24 {
@@ -154,7 +154,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "")
 			w.known(t, "late")
 		},
-		"what is denied makes the group unknown that depends on it": func(t *testing.T, w *world) {
+		"a denied document makes its group unknown": func(t *testing.T, w *world) {
 			w.want("secret", "r1")
 			w.want("shop", "r1")
 			w.due()
@@ -163,7 +163,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "secret", "not authenticated")
 			w.unknown(t, "shop", "")
 		},
-		"what is refused is no reason for doubt, and not tried again without a cause": func(t *testing.T, w *world) {
+		"a refused document is known, and not fetched again without a cause": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "..")
 			w.due()
 			w.accept("shop", "r1", "text", nil)
@@ -175,7 +175,7 @@ func TestSet(t *testing.T) {
 			}
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 		},
-		"what was refused is tried again after a change, a hint and over a new connection, at the slowest rate": func(t *testing.T, w *world) {
+		"a refused document is fetched again after a change, a hint and a reconnect, after the longest wait": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
 			w.accept("shop", "r1", "", errName)
@@ -203,7 +203,7 @@ func TestSet(t *testing.T) {
 			equal(t, w.accept("shop", "r1", "text", nil), true)
 			w.known(t, "text")
 		},
-		"an answer is that of all who ask the same": func(t *testing.T, w *world) {
+		"an answer is shared by all documents with the question": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b", "r2@c", "r1@d")
 			equal(t, len(w.due()), 4)
 			equal(t, w.accept("shop", "r1@d", "", errDenied), true)
@@ -222,7 +222,7 @@ func TestSet(t *testing.T) {
 			w.known(t, "one", "one")
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 		},
-		"after who gave an answer went another is asked, and all follow": func(t *testing.T, w *world) {
+		"after the document of an answer is forgotten another one is fetched for all": func(t *testing.T, w *world) {
 			w.want("shop", "r1@stranger", "r1@a", "r1@b")
 			w.due()
 			w.accept("shop", "r1@stranger", "untrue", nil)
@@ -247,7 +247,7 @@ func TestSet(t *testing.T) {
 			w.want("shop")
 			equal(t, w.bytes, int64(0))
 		},
-		"an answer ends with the last who has it": func(t *testing.T, w *world) {
+		"an answer is forgotten with its last document": func(t *testing.T, w *world) {
 			w.want("shop", "r1@stranger")
 			w.due()
 			w.accept("shop", "r1@stranger", "untrue", nil)
@@ -258,7 +258,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "is being read")
 			equal(t, w.due(), []string{"shop/r1@a"})
 		},
-		"who fails after an answer is unknown since then, and asked again soon": func(t *testing.T, w *world) {
+		"a failure after an answer makes the document unknown, and is retried soon": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b")
 			w.fetches(time.Hour, errDenied)
 			w.Expect(w.now, ref("shop", "r1@a"))
@@ -283,7 +283,7 @@ func TestSet(t *testing.T) {
 			equal(t, w.accept("shop", "r1@c", "text", nil), true)
 			w.known(t, "text", "text")
 		},
-		"what has no room stays unknown, and is tried again": func(t *testing.T, w *world) {
+		"a document that does not fit stays unknown, and is retried": func(t *testing.T, w *world) {
 			w.limit = 10
 			equal(t, w.bytes, int64(0))
 			w.want("shop", "r1@a", "r1@b", "r2")
@@ -291,7 +291,7 @@ func TestSet(t *testing.T) {
 			w.accept("shop", "r1@a", "sixsix", nil)
 			equal(t, w.bytes, int64(6))
 			equal(t, w.accept("shop", "r2", "five5", nil), true)
-			w.unknown(t, "shop", "5 bytes, beside others of 6: more than its limits allow")
+			w.unknown(t, "shop", "5 bytes does not fit in addition to others of 6: more than its limits allow")
 			w.want("shop", "r2")
 			equal(t, w.bytes, int64(0))
 			w.now = w.now.Add(time.Minute)
@@ -300,7 +300,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "")
 			equal(t, w.bytes, int64(5))
 		},
-		"a result that nobody waits for changes nothing": func(t *testing.T, w *world) {
+		"an unexpected result changes nothing": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2")
 			equal(t, w.accept("shop", "r1", "early", nil), false)
 			equal(t, w.accept("shop", "r9", "of nothing", nil), false)
@@ -317,7 +317,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "not authenticated")
 			equal(t, w.Resolved(), true)
 		},
-		"each failure in a row waits longer, and is reported since the first": func(t *testing.T, w *world) {
+		"each consecutive failure waits longer, and the first one's time is reported": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			began := w.now.Format(time.RFC3339)
 			for range 5 {
@@ -334,7 +334,7 @@ func TestSet(t *testing.T) {
 				t.Error("it waits no longer")
 			}
 		},
-		"what failed for the same reason again changes nothing": func(t *testing.T, w *world) {
+		"another failure for the same reason changes nothing": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
 			equal(t, w.accept("shop", "r1", "", errDenied), true)
@@ -345,7 +345,7 @@ func TestSet(t *testing.T) {
 			w.due()
 			equal(t, w.accept("shop", "r1", "", dependency.ErrMissing), true)
 		},
-		"a hint during a fetch has it repeated at once": func(t *testing.T, w *world) {
+		"a fetch is repeated at once after a hint": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
 			w.Expect(w.now, ref("shop", "r1"))
@@ -353,7 +353,7 @@ func TestSet(t *testing.T) {
 			w.accept("shop", "r1", "", dependency.ErrMissing)
 			equal(t, w.due(), []string{"shop/r1"})
 		},
-		"what nothing refers to any more is forgotten": func(t *testing.T, w *world) {
+		"a document without references is forgotten": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2", "r3")
 			w.due()
 			w.accept("shop", "r2", "", errDenied)
@@ -369,7 +369,7 @@ func TestSet(t *testing.T) {
 			w.known(t)
 			equal(t, w.Wants(ref("shop", "r3")), false)
 		},
-		"a new connection fetches what is not known, and keeps what is": func(t *testing.T, w *world) {
+		"a new connection fetches unknown documents and keeps known ones": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2", "r3")
 			w.due()
 			w.accept("shop", "r1", "text", nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Documents returns the documents of a group that are known, in order.
+// Documents returns the documents of a group that have a text, in order.
 func (s *Set) Documents(group registry.Group) []registry.Entry {
 	var out []registry.Entry
 	for key, d := range s.groups[group] {
@@ -25,7 +25,8 @@ func (s *Set) Documents(group registry.Group) []registry.Entry {
 	return out
 }
 
-// Why returns why a document has no text; nil if it has, or nothing depends on it.
+// Why returns why a document has no text. It is nil if the document has a text, or if
+// nothing depends on it.
 func (s *Set) Why(ref metadata.Ref) error {
 	if d := s.document(ref); d != nil {
 		return d.err
@@ -36,15 +37,15 @@ func (s *Set) Why(ref metadata.Ref) error {
 // Unread reports whether a document of a group has no result yet.
 func (s *Set) Unread(group registry.Group) bool {
 	for _, d := range s.groups[group] {
-		if d.err == errUnread { //nolint:errorlint // it is this one, or another
+		if d.err == errUnread { //nolint:errorlint // it is never wrapped
 			return true
 		}
 	}
 	return false
 }
 
-// Unknown returns the first unknown document of a group, why and since when; nil if all
-// are known.
+// Unknown returns an error that names the first unknown document of a group, with the
+// cause and the time since when. It is nil if all documents are known.
 func (s *Set) Unknown(group registry.Group) error {
 	documents := s.groups[group]
 	for _, key := range slices.Sorted(maps.Keys(documents)) {
@@ -53,21 +54,24 @@ func (s *Set) Unknown(group registry.Group) error {
 			continue
 		}
 		key = strings.TrimPrefix(key, registry.PartPrefix)
-		if d.since.IsZero() {
+		if d.failingSince.IsZero() {
 			return fmt.Errorf("%s %w", key, d.err)
 		}
-		return fmt.Errorf("%s, tried since %s: %w", key, d.since.UTC().Format(time.RFC3339), d.err)
+		return fmt.Errorf("%s, tried since %s: %w", key, d.failingSince.UTC().Format(time.RFC3339), d.err)
 	}
 	return nil
 }
 
 // Lost is the last known services of entries that cannot be decoded any more, by the
-// keys of the entries. Nobody removed these services.
+// keys of the entries. These services were not removed from the registry.
 type Lost map[string][]registry.Name
 
-// Undecodable returns the entries that cannot be decoded without their documents, with
-// the reasons. It adds a reason to the entry's error if the document was refused.
-func (s *Set) Undecodable(failed []metadata.DecodeError, dependencies func([]registry.Entry) []metadata.Ref) map[string]error {
+// Undecodable returns the keys of the entries that cannot be decoded without their
+// documents, with the reasons. If a document was refused, it adds the reason to the
+// error of the entry.
+func (s *Set) Undecodable(
+	failed []metadata.DecodeError, dependencies func([]registry.Entry) []metadata.Ref,
+) map[string]error {
 	undecodable := make(map[string]error)
 	for i, one := range failed {
 		for _, ref := range dependencies([]registry.Entry{one.Entry}) {
@@ -84,8 +88,8 @@ func (s *Set) Undecodable(failed []metadata.DecodeError, dependencies func([]reg
 	return undecodable
 }
 
-// Next returns the services that are lost by undecodable entries: those of before with
-// an endpoint at the host of the entry.
+// Next returns the services that are lost with undecodable entries: the services of
+// before with an endpoint at the host of the entry.
 func (l Lost) Next(undecodable map[string]error, before []*registry.Service) Lost {
 	next := make(Lost, len(undecodable))
 	for key := range undecodable {
@@ -104,8 +108,8 @@ func (l Lost) Next(undecodable map[string]error, before []*registry.Service) Los
 	return next
 }
 
-// Unknown adds the services that are lost because a document was refused. If it is only
-// unknown yet, the whole group is, see Set.Unknown.
+// Unknown adds the services that are lost because a document was refused. A document
+// that is not known yet makes the whole group unknown, see Set.Unknown.
 func (l Lost) Unknown(undecodable, to map[string]error) {
 	for key, names := range l {
 		if err := undecodable[key]; errors.Is(err, registry.ErrRefused) {

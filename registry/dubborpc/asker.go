@@ -46,8 +46,8 @@ func New(reach *naming.Reach) *Asker {
 	return &Asker{reach: reach, failed: make(map[string]failure)}
 }
 
-// Same implements dependency.Asker: all instances of a revision have the same document.
-func (*Asker) Same(ref metadata.Ref) string {
+// Question implements dependency.Asker: all instances of a revision have the same document.
+func (*Asker) Question(ref metadata.Ref) string {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
 		return ""

@@ -112,8 +112,8 @@ func TestClient_MatchingAnswer(t *testing.T) {
 	}
 	a := dubborpc.New(nil)
 	one, other := refTo("10.0.0.1:1"), refTo("10.0.0.2:1")
-	if a.Same(one) == "" || a.Same(one) != a.Same(other) || a.Same(metadata.Ref{Key: "#metadata/r1"}) != "" {
-		t.Errorf("%q and %q", a.Same(one), a.Same(other))
+	if a.Question(one) == "" || a.Question(one) != a.Question(other) || a.Question(metadata.Ref{Key: "#metadata/r1"}) != "" {
+		t.Errorf("%q and %q", a.Question(one), a.Question(other))
 	}
 }
 

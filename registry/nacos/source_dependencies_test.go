@@ -29,7 +29,7 @@ type asks func(ctx context.Context, ref metadata.Ref) (string, error)
 
 func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
 
-func (asks) Same(metadata.Ref) string { return "" }
+func (asks) Question(metadata.Ref) string { return "" }
 
 func newShopRig(t *testing.T, asker dependency.Asker, tune ...tuneFunc) shopRig {
 	t.Helper()

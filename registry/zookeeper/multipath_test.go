@@ -134,7 +134,7 @@ type askerFunc func(ctx context.Context, ref metadata.Ref) (string, error)
 
 func (a askerFunc) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
 
-func (askerFunc) Same(metadata.Ref) string { return "" }
+func (askerFunc) Question(metadata.Ref) string { return "" }
 
 // runApplications runs a source of applications until the test ends.
 func runApplications(t *testing.T, s *zkfake.Server, asker dependency.Asker) *registry.Table {
@@ -205,7 +205,7 @@ func TestSource_LateDocument(t *testing.T) {
 // revisions is an Asker whose answers are those of all instances of an application.
 type revisions struct{ askerFunc }
 
-func (revisions) Same(ref metadata.Ref) string { return ref.Group.Name }
+func (revisions) Question(ref metadata.Ref) string { return ref.Group.Name }
 
 // TestSource_RemovedProvider: any provider may register with the
 // registerApplication and the revision of others.

@@ -194,8 +194,8 @@ func TestSource_DeniedPart(t *testing.T) {
 			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
 			for range 3 {
 				othersContinue(t, s, table, "/services/shop")
-				if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "no provider is asked here") {
-					t.Errorf("Of(api.shop) = %v, want that no provider is asked", err)
+				if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "providers are not called here") {
+					t.Errorf("Of(api.shop) = %v, want that providers are not called", err)
 				}
 			}
 			s.DropConnections()
