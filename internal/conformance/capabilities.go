@@ -176,7 +176,7 @@ func testOverlap(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 	}
-	must(registry.Change{Put: []registry.Write{{New: next, Old: &before, Beside: true}}})
+	must(registry.Change{Put: []registry.Write{{New: next, Old: &before, KeepOld: true}}})
 	stored := f.read(t, 0)
 	if len(stored) != 2 {
 		t.Fatalf("Read = %v, want the entry and its replacement", stored)
