@@ -41,7 +41,7 @@ func awaitRefused(t *testing.T, bridge *harness.Bridge, reason, setting string) 
 	t.Helper()
 	harness.Eventually(t, soon, "a client is refused: "+reason, func() error {
 		for line := range strings.Lines(bridge.Log()) {
-			if strings.Contains(line, "a client was refused") && strings.Contains(line, "reason="+reason+" ") {
+			if strings.Contains(line, "client refused") && strings.Contains(line, "reason="+reason+" ") {
 				if !strings.Contains(line, "setting=registries.mesh.istiod.import."+setting+" ") {
 					return fmt.Errorf("the setting is another: %s", line)
 				}

@@ -19,37 +19,38 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Access says which clients may connect to a Server. The zero value permits all,
-// in plaintext.
+// Access says which clients may connect to a Server. The zero value admits every
+// client, in plaintext.
 type Access struct {
-	// TLS is called for each connection, so that files may be rotated; nil is
-	// plaintext. While it fails, connections use what it returned last.
+	// TLS returns the configuration of one connection, so that certificate files may
+	// be rotated. While it fails, its last result is used. Nil means plaintext.
 	TLS func() (*tls.Config, error)
 
-	// Names are DNS names, URIs and IP addresses. A client's certificate has to
-	// hold one of them; empty permits every certificate that TLS does.
+	// Names are DNS names, URIs and IP addresses. A client's certificate must hold one
+	// of them. If empty, every certificate that TLS trusts is admitted.
 	Names []string
 
-	Networks []netip.Prefix // that clients may connect from; empty: all
+	// Networks are the networks that clients may connect from. If empty, all are.
+	Networks []netip.Prefix
 }
 
-// Refusal is why a client was refused, or a stream of it ended.
+// Refusal is the reason why a client was refused or its stream was ended.
 type Refusal string
 
 // The reasons for refusals.
 const (
-	RefusedNetwork     Refusal = "network"     // its address is in none of the networks
-	RefusedConnections Refusal = "connections" // there are too many
-	RefusedPlaintext   Refusal = "plaintext"   // it does not speak TLS
-	RefusedCertificate Refusal = "certificate" // it has none, or one that is not trusted
-	RefusedName        Refusal = "name"        // its certificate has none of the names
-	RefusedByClient    Refusal = "by-client"   // it does not trust our certificate
-	RefusedFiles       Refusal = "files"       // our own certificate cannot be read
+	RefusedNetwork     Refusal = "network"     // the client's address is in none of the networks
+	RefusedConnections Refusal = "connections" // too many connections are open
+	RefusedPlaintext   Refusal = "plaintext"   // the client does not speak TLS
+	RefusedCertificate Refusal = "certificate" // the client has no certificate, or an untrusted one
+	RefusedName        Refusal = "name"        // the client's certificate holds none of the names
+	RefusedByClient    Refusal = "by-client"   // the client does not trust the server's certificate
+	RefusedFiles       Refusal = "files"       // the server's certificate cannot be read
 	RefusedHandshake   Refusal = "handshake"   // any other error of a handshake
-	RefusedStreams     Refusal = "streams"     // there are too many, or another replaced it
-	RefusedSilent      Refusal = "silent"      // its stream asked for nothing
-	RefusedSlow        Refusal = "slow"        // it did not read an answer
-	RefusedRequest     Refusal = "request"     // it asked for more than any istiod does
+	RefusedStreams     Refusal = "streams"     // too many streams are open, or another stream replaced this one
+	RefusedSilent      Refusal = "silent"      // the stream requested nothing
+	RefusedSlow        Refusal = "slow"        // the client did not read a response
+	RefusedRequest     Refusal = "request"     // the request is larger than any of istiod's
 )
 
 // Refusals returns all reasons, sorted.
@@ -60,72 +61,88 @@ func Refusals() []Refusal {
 	}
 }
 
-// remedy returns which setting of imports refuses a client, and what to do to admit it.
+// remedy returns the setting of an import that refuses the client, and what an operator
+// has to do so that the client is admitted.
 func (r Refusal) remedy() (setting, remedy string) {
 	switch r {
 	case RefusedNetwork:
-		return "clients.networks", "add its network if it is one of your clients"
+		return "clients.networks", "if this is one of your clients, add its network"
 	case RefusedConnections, RefusedStreams:
-		return "clients.networks", "name the networks of your clients, so that others leave them room"
+		return "clients.networks", "list the networks of your clients, so that other hosts cannot use up the limit"
 	case RefusedPlaintext:
-		return "tls", "have it speak TLS: an istiod by tlsSettings.mode: SIMPLE for this address in its configSources (Istio 1.26 and later; other modes are plaintext there), a data plane by its bootstrap"
+		return "tls", "make the client speak TLS. For istiod set tlsSettings.mode: SIMPLE for this address in " +
+			"configSources (Istio 1.26 and later; with other modes it sends plaintext); for a data plane change its bootstrap"
 	case RefusedCertificate:
-		return "tls.caFile", "give it one if it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"
+		return "tls.caFile", "for a data plane, configure a client certificate. istiod cannot present one: " +
+			"remove caFile and set clients.networks, or connect istiod through a proxy that has a certificate"
 	case RefusedName:
-		return "clients.names", "add one of the names in its certificate if it is one of your clients"
+		return "clients.names", "if this is one of your clients, add one of the names in its certificate"
 	case RefusedByClient:
-		return "tls.certFile", "have it trust the issuer, and expect a name that it holds: an istiod by tlsSettings.caCertificates and sni in its configSources, a data plane by its bootstrap"
+		return "tls.certFile", "make the client trust the issuer and expect a name that the certificate holds. " +
+			"For istiod set tlsSettings.caCertificates and sni in configSources; for a data plane change its bootstrap"
 	case RefusedFiles:
-		return "tls", "put certificate and key there again"
+		return "tls", "restore the certificate and key files"
 	case RefusedHandshake:
-		return "tls", "see err: it has to speak TLS 1.2, and HTTP/2 unless it is a data plane that polls over REST"
+		return "tls", "see err. The client must speak TLS 1.2 or later, " +
+			"and HTTP/2 unless it is a data plane that polls over REST"
 	case RefusedSilent, RefusedRequest:
-		return "clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"
+		return "clients.networks", "this is not how istiod or a data plane behaves: " +
+			"list the networks of your clients, so that other hosts are refused"
 	case RefusedSlow:
-		return "clients.networks", "if it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"
+		return "clients.networks", "if this is one of your clients, find out why it does not read; " +
+			"otherwise list the networks of your clients, so that other hosts are refused"
 	}
 	return "", ""
 }
 
-// A gate admits connections to a Server. It refuses them before it reads anything,
-// or in the TLS handshake, which delays no other client.
+// A gate decides which connections to a Server are admitted. It refuses a connection
+// before it reads from it or in the TLS handshake, so that no other client waits.
 type gate struct {
+	// Immutable once the server accepts connections.
 	server *Server
 	access Access
-	most   int           // connections: several times the streams, as they are not authenticated yet
-	rest   *restListener // of connections that do not speak gRPC; nil: they end
+	// maxConnections is several times the maximum of streams, because connections
+	// count before they are authenticated.
+	maxConnections int
+	// rest accepts the connections that do not speak gRPC. Without it they are closed.
+	rest *restListener
 
-	mu   sync.Mutex
-	open map[netip.Addr]int // connections, by address
-	all  int
-	last *tls.Config // that access.TLS returned
+	// Guarded by mu.
+	mu         sync.Mutex
+	perAddress map[netip.Addr]int // open connections
+	total      int                // sum of perAddress
+	lastTLS    *tls.Config        // last result of access.TLS
 }
 
-// admit counts a connection from an address, or returns why it is refused.
+// admit counts a new connection from an address. It returns false and the reason if
+// the connection is refused.
 func (g *gate) admit(from netip.Addr) (Refusal, bool) {
-	if len(g.access.Networks) > 0 && !slices.ContainsFunc(g.access.Networks, func(p netip.Prefix) bool { return p.Contains(from) }) {
+	isInside := func(p netip.Prefix) bool { return p.Contains(from) }
+	if len(g.access.Networks) > 0 && !slices.ContainsFunc(g.access.Networks, isInside) {
 		return RefusedNetwork, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.all >= g.most || g.open[from] >= g.most/4 {
+	if g.total >= g.maxConnections || g.perAddress[from] >= g.maxConnections/4 {
 		return RefusedConnections, false
 	}
-	g.all++
-	g.open[from]++
+	g.total++
+	g.perAddress[from]++
 	return "", true
 }
 
-func (g *gate) closed(from netip.Addr) {
+// release ends the count of a connection that admit counted.
+func (g *gate) release(from netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.all--
-	if g.open[from]--; g.open[from] == 0 {
-		delete(g.open, from)
+	g.total--
+	if g.perAddress[from]--; g.perAddress[from] == 0 {
+		delete(g.perAddress, from)
 	}
 }
 
-// addressOf returns the address of a client, none if it is in memory.
+// addressOf returns the IP address of a client. It is invalid for connections that are
+// not TCP.
 func addressOf(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -134,7 +151,7 @@ func addressOf(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// A gatedListener accepts the connections that a gate admits.
+// A gatedListener accepts the connections that the gate admits, and closes the others.
 type gatedListener struct {
 	net.Listener
 	gate *gate
@@ -150,21 +167,21 @@ func (l gatedListener) Accept() (net.Conn, error) {
 		from := addressOf(c.RemoteAddr())
 		why, ok := l.gate.admit(from)
 		if ok {
-			return &countedConn{Conn: c, leave: sync.OnceFunc(func() { l.gate.closed(from) })}, nil
+			return &countedConn{Conn: c, release: sync.OnceFunc(func() { l.gate.release(from) })}, nil
 		}
 		l.gate.server.clientRefused(why, c.RemoteAddr().String(), nil)
 		_ = c.Close()
 	}
 }
 
-// A countedConn counts until it is closed.
+// A countedConn is released from the gate's counts when it is closed.
 type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
 func (c *countedConn) Close() error {
-	c.leave()
+	c.release()
 	return c.Conn.Close()
 }
 
@@ -174,14 +191,16 @@ func (g *gate) credentials() credentials.TransportCredentials {
 	}
 	return gatedCredentials{credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.config() },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.tlsConfig() },
 	}), g}
 }
 
-// protocolREST is the protocol of TLS by which REST is distinguished from gRPC.
+// protocolREST is the ALPN protocol that distinguishes REST from gRPC.
 const protocolREST = "http/1.1"
 
-func (g *gate) config() (*tls.Config, error) {
+// tlsConfig returns the current TLS configuration, or the last one while the current
+// one cannot be read. It fails if none was ever read.
+func (g *gate) tlsConfig() (*tls.Config, error) {
 	config, err := g.access.TLS()
 	if err == nil {
 		if config.VerifyConnection = g.checkName; g.rest != nil {
@@ -190,32 +209,33 @@ func (g *gate) config() (*tls.Config, error) {
 	}
 	g.mu.Lock()
 	if err == nil {
-		g.last = config
+		g.lastTLS = config
 	}
-	last := g.last
+	last := g.lastTLS
 	g.mu.Unlock()
 	switch {
 	case last == nil:
 		return nil, filesError{err}
 	case err != nil:
-		g.server.outdated(err)
+		g.server.logStaleCertificates(err)
 	}
 	return last, nil
 }
 
-// filesError says that our own certificate cannot be read.
+// filesError reports that the server's certificate cannot be read.
 type filesError struct{ error }
 
 func (e filesError) Unwrap() error { return e.error }
 
-// nameError says that a certificate has none of the names.
-type nameError struct{ has []string }
+// nameError reports that a client's certificate holds none of Access.Names.
+type nameError struct{ names []string }
 
 func (e nameError) Error() string {
-	return "the client's certificate holds " + strings.Join(e.has, ", ")
+	return "the client's certificate holds " + strings.Join(e.names, ", ")
 }
 
-// checkName checks the names in a trusted certificate.
+// checkName returns a nameError unless the client's certificate, which is trusted, holds
+// one of Access.Names.
 func (g *gate) checkName(s tls.ConnectionState) error {
 	if len(g.access.Names) == 0 {
 		return nil
@@ -241,7 +261,8 @@ func namesIn(c *x509.Certificate) []string {
 	return names
 }
 
-// gatedCredentials reports failed handshakes to a gate, and separates REST from gRPC.
+// gatedCredentials reports failed handshakes to the gate, and hands connections that
+// speak REST to its restListener.
 type gatedCredentials struct {
 	credentials.TransportCredentials
 	gate *gate
@@ -261,7 +282,7 @@ func (h gatedCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Aut
 		c = read
 	}
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
-	if why, refused := refusal(err); refused {
+	if why, refused := handshakeRefusal(err); refused {
 		h.gate.server.clientRefused(why, c.RemoteAddr().String(), err)
 	}
 	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
@@ -275,9 +296,9 @@ func (h gatedCredentials) Clone() credentials.TransportCredentials {
 	return gatedCredentials{h.TransportCredentials.Clone(), h.gate}
 }
 
-// refusal returns why a handshake failed; false if the client left, as probes do
-// that only connect.
-func refusal(err error) (Refusal, bool) {
+// handshakeRefusal returns the reason why a handshake failed. It returns false if the
+// client closed the connection, as probes do that only connect.
+func handshakeRefusal(err error) (Refusal, bool) {
 	var (
 		record tls.RecordHeaderError
 		op     *net.OpError
@@ -296,14 +317,14 @@ func refusal(err error) (Refusal, bool) {
 		return RefusedFiles, true
 	case errors.As(err, &chain), strings.Contains(err.Error(), "client didn't provide a certificate"):
 		return RefusedCertificate, true
-	case errors.As(err, &op) && op.Op == "remote error": // an alert of the client's
+	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert from the client
 		return RefusedByClient, true
 	}
 	return RefusedHandshake, true
 }
 
-// A logLimiter limits what is logged: the same message once per logEvery, and
-// maxLogged messages within that time, however many clients connect.
+// A logLimiter limits log messages, however many clients connect: the same message is
+// logged once per logEvery, and at most maxLogged messages within that time.
 type logLimiter struct {
 	mu         sync.Mutex
 	lastLogged map[string]time.Time
@@ -312,11 +333,11 @@ type logLimiter struct {
 const (
 	logEvery      = time.Minute
 	maxLogged     = 100
-	maxClientText = 500 // bytes of a text of a client
+	maxClientText = 500 // bytes of a text that a client sent
 )
 
-// due reports whether a message is to be logged.
-func (l *logLimiter) due(message string, now time.Time) bool {
+// allow reports whether the message may be logged now, and counts it if so.
+func (l *logLimiter) allow(message string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.lastLogged, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })
@@ -327,14 +348,14 @@ func (l *logLimiter) due(message string, now time.Time) bool {
 	return true
 }
 
-// clientRefused counts and logs a client that was refused.
+// clientRefused observes and logs that a client was refused.
 func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.target.o.Observe(Observation{Kind: ObservedRefused, Refused: r, Err: err})
 	from := address
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		from = host
 	}
-	if !s.refusals.due(string(r)+" "+from, time.Now()) {
+	if !s.refusals.allow(string(r)+" "+from, time.Now()) {
 		return
 	}
 	setting, remedy := r.remedy()
@@ -343,12 +364,13 @@ func (s *Server) clientRefused(r Refusal, address string, err error) {
 		text := err.Error()
 		attrs = append(attrs, "err", strconv.QuoteToASCII(text[:min(len(text), maxClientText)]))
 	}
-	s.o.Log.Warn("a client was refused", attrs...)
+	s.o.Log.Warn("client refused", attrs...)
 }
 
-// outdated logs that the files of TLS cannot be read.
-func (s *Server) outdated(err error) {
-	if s.refusals.due("files", time.Now()) {
-		s.o.Log.Warn("certificates could not be read; those read before are used", "setting", s.o.Setting+"tls", "err", err)
+// logStaleCertificates logs that the certificate files cannot be read, and that the
+// certificates read before are still used.
+func (s *Server) logStaleCertificates(err error) {
+	if s.refusals.allow("files", time.Now()) {
+		s.o.Log.Warn("certificates could not be read, using the previous ones", "setting", s.o.Setting+"tls", "err", err)
 	}
 }

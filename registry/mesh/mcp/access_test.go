@@ -292,7 +292,7 @@ func TestServer_RefusesOtherNetworks(t *testing.T) {
 		g.served(inside, 1)
 		g.turnedAway(g.istiod("10.2.0.1", nil), inside)
 		g.counted(map[mcp.Refusal]int{mcp.RefusedNetwork: 2}) // it tried again after a second
-		g.says(0, "a client was refused", "reason=network", "address=10.2.0.1:40000", "setting=registries.mesh.istiod.import.clients.networks", "remedy=\"add its network if it is one of your clients")
+		g.says(0, "client refused", "reason=network", "address=10.2.0.1:40000", "setting=registries.mesh.istiod.import.clients.networks", "remedy=\"if this is one of your clients, add its network")
 		g.served(g.istiod("::ffff:10.1.2.4", nil), 2)
 		g.served(g.istiod("fd00::1", nil), 2)
 	})
@@ -348,7 +348,7 @@ func TestServer_TLS(t *testing.T) {
 		simple := func() *istiod { return g.istiod("10.0.0.1", &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}) }
 
 		g.turnedAway(simple(), nil)
-		g.says(0, "reason=files", "setting=registries.mesh.istiod.import.tls", "put certificate and key there")
+		g.says(0, "reason=files", "setting=registries.mesh.istiod.import.tls", "restore the certificate and key files")
 		write(t, files, ca.names(t, "bridge.example"))
 		first := simple()
 		g.served(first, 1)
@@ -363,7 +363,7 @@ func TestServer_TLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.served(simple(), 2)
-		g.says(2, "certificates could not be read; those read before are used", "tls.key")
+		g.says(2, "certificates could not be read, using the previous ones", "tls.key")
 	})
 	bubble(t, "and not in plaintext, while a probe that only connects is none", func(t *testing.T) {
 		ca := newAuthority(t)
@@ -402,7 +402,7 @@ func TestServer_ClientCertificates(t *testing.T) {
 		g.served(client(ca.names(t, "x.example", "istiod.example")), 1)
 
 		g.turnedAway(client(), known)
-		g.says(0, "reason=certificate", "setting=registries.mesh.istiod.import.tls.caFile", "leave caFile out", "clients.networks")
+		g.says(0, "reason=certificate", "setting=registries.mesh.istiod.import.tls.caFile", "remove caFile", "clients.networks")
 		time.Sleep(time.Minute)
 		g.turnedAway(client(foreign.names(t, identity)), known)
 		g.says(1, "reason=certificate")

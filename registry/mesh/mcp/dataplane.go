@@ -19,19 +19,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// isDataPlane reports whether data planes ask for a type, and istiod does not.
+// isDataPlane reports whether a type is one that data planes request, and istiod never
+// does.
 func isDataPlane(typeURL string) bool {
 	return strings.HasPrefix(typeURL, "type.googleapis.com/envoy.")
 }
 
-// updateDataPlanes sends data planes what is served, until ctx ends.
+// updateDataPlanes passes each served set to Options.DataPlanes until ctx ends.
 func (s *Server) updateDataPlanes(ctx context.Context) {
 	var last *servedSnapshot
 	for {
-		set, changed := s.target.current()
+		set, changed := s.target.currentSnapshot()
 		if set != last {
-			put, remove := set.since(last)
-			s.o.DataPlanes.Update(s.decode(put), remove)
+			put, remove := set.changesSince(last)
+			s.o.DataPlanes.Update(s.decodeEntries(put), remove)
 			last = set
 		}
 		select {
@@ -42,11 +43,13 @@ func (s *Server) updateDataPlanes(ctx context.Context) {
 	}
 }
 
-func (s *Server) decode(resources []*wireResource) (entries []dataplane.Entry) {
+// decodeEntries decodes resources for data planes. It logs and leaves out those that
+// cannot be decoded.
+func (s *Server) decodeEntries(resources []*wireResource) (entries []dataplane.Entry) {
 	for _, r := range resources {
 		e, err := dataplane.Decode(r.wire)
-		if err != nil { // we encoded it
-			s.o.Log.Error("an entry is not served to data planes", "entry", naming.Quote(r.name), "err", err)
+		if err != nil { // unexpected: the target encoded it
+			s.o.Log.Error("entry not served to data planes", "entry", naming.Quote(r.name), "err", err)
 			continue
 		}
 		entries = append(entries, e)
@@ -54,19 +57,20 @@ func (s *Server) decode(resources []*wireResource) (entries []dataplane.Entry) {
 	return entries
 }
 
-// serveDataPlane answers a data plane until ctx ends or it is refused.
+// serveDataPlane serves a data plane until ctx ends, its stream fails or it is refused.
 func (st *clientStream) serveDataPlane(ctx context.Context) error {
-	st.server.markReading(st)
-	err := st.variant.serve(ctx, st.server.o.DataPlanes, st.observe)
+	st.server.markReader(st)
+	err := st.variant.serve(ctx, st.server.o.DataPlanes, st.observeDataPlane)
 	if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
 		return st.refuse(RefusedRequest, code, errors.New(status.Convert(err).Message()))
 	}
 	return err
 }
 
-// observe records an event of the stream of a data plane.
-func (st *clientStream) observe(e dataplane.Event) {
-	st.show(func(r *Reader) {
+// observeDataPlane records an event of a data plane's stream in its Reader, and logs
+// connections and rejections.
+func (st *clientStream) observeDataPlane(e dataplane.Event) {
+	st.updateReader(func(r *Reader) {
 		if r.Node == "" {
 			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", r.Address)
 		}
@@ -87,28 +91,30 @@ func (st *clientStream) observe(e dataplane.Event) {
 	})
 	if e.Kind == dataplane.EventNack {
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
-		if st.server.refusals.due("nack "+e.TypeURL+" "+st.from.String(), time.Now()) {
-			st.server.o.Log.Warn("data plane refused an answer", "node", naming.Quote(e.Node), "refused", refusedAnswer(e))
+		if st.server.refusals.allow("nack "+e.TypeURL+" "+st.from.String(), time.Now()) {
+			st.server.o.Log.Warn("data plane rejected a response", "node", naming.Quote(e.Node), "refused", refusedAnswer(e))
 		}
 	}
 }
 
-// refusedAnswer returns which type was refused and the client's reason.
+// refusedAnswer returns the type that a client rejected, and the client's reason.
 func refusedAnswer(e dataplane.Event) string {
-	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
+	typeURL := strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`)
+	return typeURL + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
-// prefaceStart begins the preface of HTTP/2, and so each connection of gRPC.
+// prefaceStart begins the preface of HTTP/2, and so every gRPC connection.
 const prefaceStart = "PRI"
 
-// sniff reports whether a connection speaks REST. grpc sets a deadline for it.
+// sniff reports whether a plaintext connection speaks REST, and returns a connection
+// that reads the sniffed bytes again. grpc has set a deadline on the connection.
 func sniff(c net.Conn) (read net.Conn, isREST bool, err error) {
 	r := bufio.NewReader(c)
 	start, err := r.Peek(len(prefaceStart))
 	return &readAhead{c, r}, string(start) != prefaceStart, err
 }
 
-// readAhead is a connection whose first bytes were read already.
+// readAhead is a connection whose first bytes were already read, into r.
 type readAhead struct {
 	net.Conn
 	r *bufio.Reader
@@ -121,16 +127,17 @@ func (c *readAhead) Read(b []byte) (int, error) {
 
 // A restListener accepts the connections that do not speak gRPC.
 type restListener struct {
-	conns chan net.Conn
-	ended chan struct{}
-	at    net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	addr   net.Addr
 }
 
 func newRESTListener(at net.Addr) *restListener {
-	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{}), at: at}
+	return &restListener{conns: make(chan net.Conn), closed: make(chan struct{}), addr: at}
 }
 
-// dispatch has a connection accepted, and returns an error by which grpc ignores it.
+// dispatch hands a connection to Accept. On success it returns
+// credentials.ErrConnDispatched, so that grpc leaves the connection alone.
 func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if err := c.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, err
@@ -138,7 +145,7 @@ func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	select {
 	case l.conns <- c:
 		return nil, nil, credentials.ErrConnDispatched
-	case <-l.ended:
+	case <-l.closed:
 		return nil, nil, net.ErrClosed
 	}
 }
@@ -148,26 +155,26 @@ func (l *restListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return &restConn{Conn: c}, nil
-	case <-l.ended:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements net.Listener. It is called once, by serve.
 func (l *restListener) Close() error {
-	close(l.ended)
+	close(l.closed)
 	return nil
 }
 
 // Addr implements net.Listener.
-func (l *restListener) Addr() net.Addr { return l.at }
+func (l *restListener) Addr() net.Addr { return l.addr }
 
-// A restConn is a connection over REST. It counts as a stream from its first answer
-// until it ends: clients poll over one connection.
+// A restConn is a connection that speaks REST. A client polls over one connection, which
+// counts as a stream from its first response until it is closed.
 type restConn struct {
 	net.Conn
 
-	stream *clientStream // nil: there was no answer yet, or no room
+	stream *clientStream // nil before the first response, or if too many streams are open
 }
 
 // restConnKey is the key of the restConn in the context of a request.
@@ -176,11 +183,13 @@ type restConnKey struct{}
 func (l *restListener) serve(ctx context.Context, by *Server) error {
 	s := &http.Server{
 		Handler:     http.HandlerFunc(by.serveREST),
-		ReadTimeout: handshakeWithin, WriteTimeout: readWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, restConnKey{}, c) },
+		ReadTimeout: handshakeWithin, WriteTimeout: readAnswerWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, restConnKey{}, c)
+		},
 		ConnState: func(c net.Conn, to http.ConnState) {
 			if c, ok := c.(*restConn); ok && to == http.StateClosed && c.stream != nil {
-				by.closed(c.stream)
+				by.streamClosed(c.stream)
 			}
 		},
 	}
@@ -196,20 +205,21 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
 	s.target.o.Observe(Observation{Kind: ObservedREST})
 	s.o.DataPlanes.Poll(w, r, func(e dataplane.Event) {
 		if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok && s.countPolling(c) {
-			c.stream.observe(e)
+			c.stream.observeDataPlane(e)
 		}
 	})
 }
 
-// countPolling counts a connection over REST as a stream, false if there is no room.
+// countPolling counts a REST connection as a stream. It returns false if too many
+// streams are open.
 func (s *Server) countPolling(c *restConn) bool {
 	if c.stream != nil {
 		return true
 	}
 	st := s.newStream(c.RemoteAddr())
 	st.isReader = true
-	if _, ok := s.open(st); !ok {
-		return false // it is answered anyway
+	if _, ok := s.addStream(st); !ok {
+		return false // its requests are answered anyway
 	}
 	c.stream = st
 	s.target.o.Observe(Observation{Kind: ObservedOpen})

@@ -1,13 +1,26 @@
-// Package mcp serves services of a registry to istiod, as a registry.Target: it
-// is the MCP-over-xDS server that istiod has in `meshConfig.configSources`.
+// Package mcp serves services of a registry to istiod, as a registry.Target. It is the
+// MCP-over-xDS server that an istiod lists in `meshConfig.configSources`.
 //
-// To istiod every answer is the whole set: what is missing is deleted, and an
-// empty answer deletes everything. So the served type is not answered before
-// every bridge has reported everything once (SourcesComplete). What was served
-// is kept while a registry is away. istiod refuses nothing that it is sent, so
-// metadata/serviceentry checks all of it first.
+// istiod takes every response as the whole set: it deletes what is missing, and an empty
+// response deletes everything. Therefore the served type is not answered before every
+// bridge has reported everything once (SourcesComplete). While a registry is away, its
+// last services stay served. istiod does not reject invalid entries, so
+// metadata/serviceentry checks every entry first.
 //
-// Each stream looks for the newest set itself: a push replaces the set and waits
-// for no stream. A client that does not read an answer within a minute is
-// disconnected, and delays only its own stream until then.
+//	server, access            the listener: which clients may connect, and limits
+//	stream, variant           the protocol of istiod's streams
+//	dataplane                 the streams and REST requests of data planes
+//	target, push              the served set, and when a new one replaces it
+//	resource, vips            one ServiceEntry in wire format, and its address
+//	persistence               what is served, written down for the next process
+//	persistence_bucket        the format of a record
+//	persistence_store         the records in one place, and their former name
+//	persistence_dir           records in a directory instead of a registry
+//
+// Goroutines: Target.Run makes a new set and closes a channel; it waits for no stream,
+// because each stream fetches the newest set itself. With PersistTo it runs one more
+// goroutine that writes records. Each stream has its gRPC handler, one goroutine that
+// speaks the protocol, and for an istiod one that receives and one for each response
+// being sent. A client that does not read a response within a minute is disconnected;
+// until then it delays only its own stream.
 package mcp

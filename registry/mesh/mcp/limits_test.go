@@ -100,7 +100,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		if n := ended(silent, codes.DeadlineExceeded); n != 50 || len(g.server.Readers()) != 1 || asking.failed() != nil {
 			t.Errorf("%d streams ended, %d open, the one that asks with %v, want 50, 1 and nil", n, len(g.server.Readers()), asking.failed())
 		}
-		g.says(0, "reason=silent", "nothing was asked for within 5s")
+		g.says(0, "reason=silent", "nothing was requested within 5s")
 		g.counted(map[mcp.Refusal]int{mcp.RefusedSilent: 50})
 	})
 	for name, from := range map[string][]string{
@@ -143,12 +143,12 @@ func TestServer_BoundsRequests(t *testing.T) {
 		says     string // what refused it; empty: it is answered
 	}{
 		"type at its bound":        {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: strings.Repeat("t", 300)}}},
-		"type beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: strings.Repeat("t", 301)}}, says: "a type of 301 bytes"},
+		"type beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: strings.Repeat("t", 301)}}, says: "type URL of 301 bytes"},
 		"node at its bound":        {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, Node: node(64<<10 - 4)}}},
-		"node beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, Node: node(64 << 10)}}, says: "a node of 65540 bytes"},
+		"node beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, Node: node(64 << 10)}}, says: "node of 65540 bytes"},
 		"names at their bound":     {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(12000)}}},
-		"names beyond":             {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(13000)}}, says: "bytes of what it says it has"},
-		"names of two types":       {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(7000)}, {TypeUrl: oldType, InitialResourceVersions: names(7000)}}, says: "bytes of what it says it has"},
+		"names beyond":             {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(13000)}}, says: "initial resource versions of"},
+		"names of two types":       {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(7000)}, {TypeUrl: oldType, InitialResourceVersions: names(7000)}}, says: "initial resource versions of"},
 		"names of types not ours":  {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: otherType, InitialResourceVersions: names(13000)}}},
 		"request beyond a message": {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, ResourceNamesSubscribe: []string{strings.Repeat("x", 1<<20)}}}, says: "larger than max"},
 	} {

@@ -15,40 +15,54 @@ import (
 )
 
 const (
-	persistEvery        = 10 * time.Second // how long changes are gathered, where no host is new
-	maxPushDelay        = 10 * time.Second // how long a push waits for the records of new hosts
-	verifyEveryRounds   = 30               // rounds after which records are read back: whoever wiped a registry deleted them too
-	finalPersistTimeout = 5 * time.Second  // for what is still to be kept at the end
+	// persistEvery is how long changes without new hosts are gathered.
+	persistEvery = 10 * time.Second
+
+	// maxPushDelay is how long a push waits until its new hosts are persisted.
+	maxPushDelay = 10 * time.Second
+
+	// verifyEveryRounds is the number of persistEvery after which buckets are read back. If
+	// a registry was wiped, they were deleted with it.
+	verifyEveryRounds = 30
+
+	// finalPersistTimeout bounds the last write after the context of run has ended.
+	finalPersistTimeout = 5 * time.Second
 )
 
-// A persistence records what a target serves for the next process. One goroutine
-// uses it: first the one that lists the groups, then run. Only storeBeforePush
-// is for others.
+// A persistence writes what a target serves to its stores, so that the next process knows
+// it. It divides the groups into buckets, and writes each bucket that changed.
 type persistence struct {
-	target         *Target
-	stores         []*trackedStore
-	refusedBuckets [buckets]bool // by bucket: its last record was refused
-	loaded         bool
-	urgent         chan urgentWrite // what a push waits for
-	isBehind       atomic.Bool      // the last record was not written, or not in time
+	// Immutable.
+	target *Target
+	stores []*trackedStore
 
+	// Only the goroutine of Target.Groups touches these, and after it that of run.
+	loaded         bool
+	refusedBuckets [buckets]bool // by bucket: the registry refused its last write
+
+	// For any goroutine.
+	urgent   chan urgentWrite // buckets that a push waits for
+	isBehind atomic.Bool      // the last write failed or took longer than maxPushDelay
+
+	// Guarded by mu.
 	mu           sync.Mutex
-	bucketErrors [buckets]error // by bucket: why its last record was not written
+	bucketErrors [buckets]error // by bucket: error of its last write
 }
 
-// A trackedStore is a PersistentStore and what is known of its content.
+// A trackedStore is a PersistentStore and what the persistence knows about its content.
+// Only the goroutine that uses the persistence touches it.
 type trackedStore struct {
 	PersistentStore
 
-	written      [buckets][sha256.Size]byte // of the texts that are there
-	isListed     bool                       // its name is in the list
-	previousName string                     // the name that it had before
+	written      [buckets][sha256.Size]byte // hash of each bucket's text in the store
+	isListed     bool                       // Name is in the list of names
+	previousName string                     // name under which content was found; empty: Name
 }
 
-// An urgentWrite is what a push waits for.
+// An urgentWrite is a request of a push to write buckets.
 type urgentWrite struct {
 	buckets map[int]bool
-	done    chan struct{} // closed once they are written, or cannot be
+	done    chan struct{} // closed once the buckets are written, or their write failed
 }
 
 func newPersistence(t *Target, stores []PersistentStore) *persistence {
@@ -59,10 +73,10 @@ func newPersistence(t *Target, stores []PersistentStore) *persistence {
 	return p
 }
 
-// load reads what was served before, to be judged like all that is held. It
-// is not served before every source reported everything. A record that does
-// not exist or is refused counts as empty; any other failure is an error,
-// because nothing may be served before it is known.
+// load puts what the last process served into the target, so that the guard judges it
+// like all stored entries. It is not served before SourcesComplete. A bucket that does
+// not exist or is refused counts as empty. Any other failure is an error, because nothing
+// may be served while the earlier entries are unknown.
 func (p *persistence) load(ctx context.Context) error {
 	if p.loaded {
 		return nil
@@ -88,20 +102,21 @@ func (p *persistence) load(ctx context.Context) error {
 		from = t.o.Predecessor.allEntries()
 	}
 	for name, entries := range from {
-		_ = t.set(name, entries) // what cannot be served is left out
+		_ = t.setEntries(name, entries) // on an error, the group cannot be served and is left out
 	}
 	p.loaded, t.o.Predecessor = true, nil
 	return nil
 }
 
-// anyStoreHas reports whether the registry of a group is among stores that held any
-// groups. Then these are all there were: a directory with others is older.
+// anyStoreHas reports whether a group belongs to the registry of one of the filled stores.
+// The content of that store is complete, so that the group is not in use if only a
+// directory has it: the directory is older.
 func anyStoreHas(filled []*trackedStore, g registry.Group) bool {
 	return slices.ContainsFunc(filled, func(s *trackedStore) bool { return s.Has != nil && s.Has(g) })
 }
 
-// loadFromStore returns what a store keeps. If that is nothing it looks under the
-// name that the store had before.
+// loadFromStore returns the groups in a store. If there are none under its name, it
+// returns those under its previous name.
 func (p *persistence) loadFromStore(ctx context.Context, s *trackedStore) (map[registry.Group][]entry, error) {
 	found, err := p.loadByName(ctx, s, s.Name)
 	if err != nil || len(found) > 0 || s.Index == "" {
@@ -117,13 +132,16 @@ func (p *persistence) loadFromStore(ctx context.Context, s *trackedStore) (map[r
 	return found, err
 }
 
-// loadByName returns what a store keeps under a name.
-func (p *persistence) loadByName(ctx context.Context, s *trackedStore, name string) (map[registry.Group][]entry, error) {
+// loadByName returns the groups that a store has under a name. Buckets that cannot be
+// decoded, or that the store refuses to read, are reported and left out.
+func (p *persistence) loadByName(
+	ctx context.Context, s *trackedStore, name string,
+) (map[registry.Group][]entry, error) {
 	found := make(map[registry.Group][]entry)
 	for b := range buckets {
 		text, err := s.readBucket(ctx, name, b)
 		if err != nil && !errors.Is(err, registry.ErrRefused) {
-			return nil, fmt.Errorf("read what was served before: %w", err)
+			return nil, fmt.Errorf("read what was served before the restart: %w", err)
 		}
 		s.written[b] = sha256.Sum256([]byte(text))
 		var groups []persistedGroup
@@ -131,8 +149,8 @@ func (p *persistence) loadByName(ctx context.Context, s *trackedStore, name stri
 			groups, err = decodeOptionalBucket(text)
 		}
 		if err != nil {
-			p.target.markDirty(b) // it is replaced
-			p.reportError(fmt.Errorf("what was served before is not used: %w", err))
+			p.target.markDirty(b) // so that the bucket is replaced
+			p.reportError(fmt.Errorf("ignoring a part of what was served before the restart: %w", err))
 		}
 		for _, g := range groups {
 			if g.RemovedAt != 0 {
@@ -146,16 +164,15 @@ func (p *persistence) loadByName(ctx context.Context, s *trackedStore, name stri
 	return found, nil
 }
 
-// reportError reports a record that could not be read or written.
+// reportError observes that a bucket could not be read or written.
 func (p *persistence) reportError(err error) {
 	p.target.o.Observe(Observation{Kind: ObservedPersistence, Err: err})
 }
 
-// persistBeforePush has buckets written before a push that shows new hosts in
-// them. A process that is killed right after a push without records leaves
-// hosts that the next one does not know: it would delete them from the mesh if
-// their registry does not show them then. No push waits longer than
-// keepWithin, nor while the records are behind.
+// persistBeforePush waits until buckets are written that have new hosts in the next push.
+// If the process were killed between that push and the write, the next process would not
+// know the hosts, and would delete them from the mesh if their registry does not report
+// them then. A push waits at most maxPushDelay, and not at all while writes are behind.
 func (p *persistence) persistBeforePush(ctx context.Context, buckets map[int]bool) {
 	if len(p.stores) == 0 || len(buckets) == 0 || p.isBehind.Load() {
 		return
@@ -172,14 +189,13 @@ func (p *persistence) persistBeforePush(ctx context.Context, buckets map[int]boo
 			return
 		case <-late.C:
 			p.isBehind.Store(true)
-			p.reportError(fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", maxPushDelay))
+			p.reportError(fmt.Errorf("new hosts are served before they are persisted: not written within %s", maxPushDelay))
 			return
 		}
 	}
 }
 
-// run writes records of what is served, beside the pushes, until ctx ends, and
-// then once more.
+// run writes changed buckets until ctx ends, and then once more.
 func (p *persistence) run(ctx context.Context) {
 	ticker := time.NewTicker(persistEvery)
 	defer ticker.Stop()
@@ -204,8 +220,8 @@ func (p *persistence) run(ctx context.Context) {
 	}
 }
 
-// verify reads the records back, so that those that are gone are written once
-// more. What was refused is tried again: the right may be there by now.
+// verify reads all buckets back, and marks those that were changed or deleted to be
+// written again. Refused buckets are marked too, because the right may have been granted.
 func (p *persistence) verify(ctx context.Context) {
 	if p.target.Ready() != nil {
 		return
@@ -229,8 +245,8 @@ func (p *persistence) verify(ctx context.Context) {
 	}
 }
 
-// persistDirty writes the records of what changed, those that a push waits for first.
-// What cannot be written now is tried again.
+// persistDirty writes the changed buckets, those that a push waits for first. A bucket whose
+// write fails stays marked.
 func (p *persistence) persistDirty(ctx context.Context) {
 	for b := range buckets {
 		select {
@@ -242,6 +258,7 @@ func (p *persistence) persistDirty(ctx context.Context) {
 	}
 }
 
+// persistUrgent writes the buckets that a push waits for.
 func (p *persistence) persistUrgent(ctx context.Context, s urgentWrite) {
 	defer close(s.done)
 	for b := range s.buckets {
@@ -249,8 +266,7 @@ func (p *persistence) persistUrgent(ctx context.Context, s urgentWrite) {
 	}
 }
 
-// persistBucket writes the record of a bucket if anything changed in it. A
-// refusal is reported once.
+// persistBucket writes a bucket if it changed. It reports a refusal once per bucket.
 func (p *persistence) persistBucket(ctx context.Context, b int) {
 	if ctx.Err() != nil {
 		return
@@ -273,12 +289,12 @@ func (p *persistence) persistBucket(ctx context.Context, b int) {
 		p.target.markDirty(b)
 	}
 	if failed != nil && (!before || !refused) {
-		p.reportError(fmt.Errorf("what is served is not kept: %w", failed))
+		p.reportError(fmt.Errorf("persist what is served: %w", failed))
 	}
 }
 
-// PersistenceError returns why a part of what is served is not kept for the next process;
-// nil: all of it is.
+// PersistenceError returns the error of a bucket whose last write failed, or nil if there
+// is none.
 func (t *Target) PersistenceError() error {
 	p := t.persistence
 	p.mu.Lock()
@@ -286,7 +302,8 @@ func (t *Target) PersistenceError() error {
 	return cmp.Or(p.bucketErrors[:]...)
 }
 
-// writeBucket writes the record of a bucket if the store has another.
+// writeBucket writes the groups of a bucket that the store accepts, unless the store
+// already has them.
 func (s *trackedStore) writeBucket(ctx context.Context, b int, groups []persistedGroup) error {
 	own := slices.DeleteFunc(slices.Clone(groups), func(g persistedGroup) bool { return !s.accepts(g.Group) })
 	text, err := encodeBucket(own)
@@ -304,8 +321,8 @@ func (s *trackedStore) writeBucket(ctx context.Context, b int, groups []persiste
 	return nil
 }
 
-// listNames puts the names of stores into the lists once everything was written,
-// in place of the names that they had before.
+// listNames replaces the previous name of each store by its name in the store's list. It
+// waits until everything is written.
 func (p *persistence) listNames(ctx context.Context) {
 	for _, s := range p.stores {
 		if s.Index == "" || s.isListed || slices.Contains(p.refusedBuckets[:], true) || !p.target.isPersisted() {
@@ -313,26 +330,26 @@ func (p *persistence) listNames(ctx context.Context) {
 		}
 		err := s.listName(ctx, s.previousName)
 		if s.isListed = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
-			p.reportError(fmt.Errorf("a change of listen would not be noticed: %w", err))
+			p.reportError(fmt.Errorf("after a change of listen, what was served could not be found: %w", err))
 		}
 	}
 }
 
-// takeDirtyBucket returns what is held in a bucket, and true if anything changed in
-// it since the last call. It returns nothing before the set is complete.
+// takeDirtyBucket returns the groups of a bucket and true if the bucket changed since the
+// last call. It returns false before the set is complete.
 func (t *Target) takeDirtyBucket(bucket int) (groups []persistedGroup, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.sourcesComplete || !t.dirty[bucket] {
+	if !t.sourcesComplete || !t.dirtyBuckets[bucket] {
 		return nil, false
 	}
-	delete(t.dirty, bucket)
+	delete(t.dirtyBuckets, bucket)
 	for name, g := range t.groups {
 		if g.bucket == bucket && len(g.entries) > 0 {
-			groups = append(groups, persistedGroup{Group: name, Entries: g.entries}) // which are never written again
+			groups = append(groups, persistedGroup{Group: name, Entries: g.entries}) // immutable
 		}
 	}
-	for name, since := range t.vips.gone {
+	for name, since := range t.vips.removedAt {
 		if bucketOf(name) == bucket {
 			groups = append(groups, persistedGroup{Group: name, RemovedAt: since.Unix()})
 		}
@@ -340,19 +357,21 @@ func (t *Target) takeDirtyBucket(bucket int) (groups []persistedGroup, changed b
 	return groups, true
 }
 
+// markDirty marks a bucket to be written.
 func (t *Target) markDirty(bucket int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.dirty[bucket] = true
+	t.dirtyBuckets[bucket] = true
 }
 
-// isPersisted reports whether the records have everything that is served.
+// isPersisted reports whether the set is complete and no bucket has to be written.
 func (t *Target) isPersisted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sourcesComplete && len(t.dirty) == 0
+	return t.sourcesComplete && len(t.dirtyBuckets) == 0
 }
 
+// allEntries returns the entries of all groups.
 func (t *Target) allEntries() map[registry.Group][]entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -363,30 +382,30 @@ func (t *Target) allEntries() map[registry.Group][]entry {
 	return out
 }
 
-// restoreReservation records that a host went, whose address others get later. A time in
-// the future is of a clock that was ahead: it is set to now, and is kept so.
+// restoreReservation reserves the address of a host that the last process removed. A time
+// in the future comes from a clock that was ahead. It is replaced by now, also in the store.
 func (t *Target) restoreReservation(name registry.Group, since time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, back := t.groups[name]; back {
+	if _, exists := t.groups[name]; exists {
 		return
 	}
 	if now := time.Now(); since.After(now) {
 		since = now
-		t.dirty[bucketOf(name)] = true
+		t.dirtyBuckets[bucketOf(name)] = true
 	}
-	t.vips.add(name)
-	t.vips.reserve(name, since)
+	t.vips.addHost(name)
+	t.vips.reserveAddresses(name, since)
 }
 
-// adoptEarlierRemovals adopts when hosts went from a record of another replica, if that is earlier.
-// Else each replica would write its own time for ever.
+// adoptEarlierRemovals adopts the time at which another replica removed a host, if it is
+// earlier. Otherwise each replica would overwrite the other's time again and again.
 func (t *Target) adoptEarlierRemovals(groups []persistedGroup) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range groups {
-		if since, gone := t.vips.gone[g.Group]; gone && g.RemovedAt != 0 && g.RemovedAt < since.Unix() {
-			t.vips.gone[g.Group] = time.Unix(g.RemovedAt, 0)
+		if since, gone := t.vips.removedAt[g.Group]; gone && g.RemovedAt != 0 && g.RemovedAt < since.Unix() {
+			t.vips.removedAt[g.Group] = time.Unix(g.RemovedAt, 0)
 		}
 	}
 }

@@ -15,28 +15,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// buckets is the number of records of a set. A group is in one by the hash of its
-// name. So a change rewrites little, and the records of a million endpoints fit
-// into znodes.
+// buckets is the number of buckets, each of which is one record. The hash of a group's name
+// tells its bucket. A change rewrites only one bucket, and with a million endpoints a bucket
+// still fits into a znode.
 const buckets = 32
 
 const (
 	persistedVersion = 1
-	maxPersistedText = 900_000  // bytes of text; a znode has 1 MiB with its path
-	maxPersistedJSON = 64 << 20 // bytes of JSON
+	maxPersistedText = 900_000  // bytes; a znode has 1 MiB with its path
+	maxPersistedJSON = 64 << 20 // bytes before compression
 )
 
-// A persistedBucket is what is kept of one bucket. Its text is JSON, compressed, in base64.
+// A persistedBucket is the content of one bucket. Its text is JSON, compressed, in base64.
 type persistedBucket struct {
 	Version int              `json:"version"`
 	Groups  []persistedGroup `json:"groups"`
 }
 
-// A persistedGroup is a group as it was served.
+// A persistedGroup is a group as it was served, or a removed group whose address is still
+// reserved.
 type persistedGroup struct {
 	Group     registry.Group `json:"group"`
 	Entries   []entry        `json:"entries,omitempty"`
-	RemovedAt int64          `json:"gone,omitempty"` // since when, in Unix seconds, while its address is reserved
+	RemovedAt int64          `json:"gone,omitempty"` // in Unix seconds; 0 if the group is served
 }
 
 func bucketOf(g registry.Group) int {
@@ -45,8 +46,8 @@ func bucketOf(g registry.Group) int {
 	return int(h.Sum32() % buckets)
 }
 
-// encodeBucket returns the text of a record, empty for no groups. It is the same
-// on every replica.
+// encodeBucket returns the text of a bucket, which is empty without groups. The same groups
+// have the same text on every replica. A text that is too large is a registry.ErrRefused.
 func encodeBucket(groups []persistedGroup) (string, error) {
 	if len(groups) == 0 {
 		return "", nil
@@ -64,12 +65,13 @@ func encodeBucket(groups []persistedGroup) (string, error) {
 		return "", fmt.Errorf("record: %w", err)
 	}
 	if out.Len() > maxPersistedText {
-		return "", fmt.Errorf("record: %w: %d bytes for %d groups, at most %d", registry.ErrRefused, out.Len(), len(groups), maxPersistedText)
+		return "", fmt.Errorf("record: %w: %d bytes for %d groups, at most %d",
+			registry.ErrRefused, out.Len(), len(groups), maxPersistedText)
 	}
 	return out.String(), nil
 }
 
-// decodeOptionalBucket returns the groups of a text, none of an empty one.
+// decodeOptionalBucket returns the groups in a text. An empty text has none.
 func decodeOptionalBucket(text string) ([]persistedGroup, error) {
 	if text == "" {
 		return nil, nil
@@ -77,8 +79,8 @@ func decodeOptionalBucket(text string) ([]persistedGroup, error) {
 	return decodeBucket(text)
 }
 
-// decodeBucket returns the groups of a record. A truncated or altered one is an
-// error: gzip has a checksum.
+// decodeBucket returns the groups in the text of a bucket. A truncated or altered text is
+// an error, because gzip has a checksum.
 func decodeBucket(text string) ([]persistedGroup, error) {
 	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(text))))
 	if err != nil {
@@ -93,7 +95,7 @@ func decodeBucket(text string) ([]persistedGroup, error) {
 		err = json.Unmarshal(raw, &r)
 	}
 	if err == nil && r.Version != persistedVersion {
-		err = fmt.Errorf("it has version %d, expected %d", r.Version, persistedVersion)
+		err = fmt.Errorf("version %d, expected %d", r.Version, persistedVersion)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)

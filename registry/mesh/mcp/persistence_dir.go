@@ -12,14 +12,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// A DirRecorder is a registry.Recorder in a directory, which has to exist. A text is the
-// file <path>/<kind>/<name>. Every error wraps registry.ErrRefused: with a disk a
-// repetition does not help.
+// A DirRecorder is a registry.Recorder in a directory, which must exist. A text is the file
+// <path>/<kind>/<name>. Every error wraps registry.ErrRefused, because retrying does not
+// help with a disk.
 type DirRecorder struct{ Path string }
 
 var _ registry.Recorder = DirRecorder{}
 
-// maxText is more than the bytes of any text.
+// maxFileSize is more than the size of any text.
 const maxFileSize = 16 << 20
 
 // Records implements registry.Recorder.
@@ -35,11 +35,12 @@ func (d DirRecorder) Records(_ context.Context, kind string) (map[string]string,
 	all := make(map[string]string, len(files))
 	for _, f := range files {
 		info, err := f.Info()
-		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as a file that statefile.Replace left after a crash
-			continue
+		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" {
+			continue // such as a file that statefile.Replace left after a crash
 		}
 		if info.Size() > maxFileSize {
-			return nil, fmt.Errorf("%w: %s holds %d bytes, at most %d", registry.ErrRefused, filepath.Join(dir, f.Name()), info.Size(), maxFileSize)
+			return nil, fmt.Errorf("%w: %s has %d bytes, at most %d",
+				registry.ErrRefused, filepath.Join(dir, f.Name()), info.Size(), maxFileSize)
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
@@ -61,6 +62,7 @@ func (d DirRecorder) Record(_ context.Context, kind string, texts map[string]str
 	return refused.Err()
 }
 
+// replaceFile writes the file of a text, or removes it if the text is empty.
 func (d DirRecorder) replaceFile(kind, name, text string) error {
 	const private = 0o700
 	path := filepath.Join(d.Path, kind, name)

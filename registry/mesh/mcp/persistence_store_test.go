@@ -183,7 +183,7 @@ func TestTarget_UnusablePersistedBuckets(t *testing.T) {
 		r.target.SourcesComplete()
 		expect(t, r.connect(newType).entries(newType), "api.a=10.0.0.1")
 		time.Sleep(time.Hour)
-		reported.says(t, "what was served before is not used: refused: no rights")
+		reported.says(t, "ignoring a part of what was served before the restart: refused: no rights")
 		if n := s.wrote(); n > 32 {
 			t.Errorf("%d attempts to write what is refused, want at most 32", n)
 		}

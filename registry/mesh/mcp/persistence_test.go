@@ -166,7 +166,7 @@ func TestTarget_PersistsNewHostsFirst(t *testing.T) {
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		time.Sleep(2 * time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
-		reported.says(t, "served before they are kept")
+		reported.says(t, "served before they are persisted")
 		r.put(greeter("api.c", "10.0.0.3"))
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
 		unblock()
@@ -192,7 +192,7 @@ func TestTarget_PersistsNewHostsFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
 		unblock()
-		reported.says(t, "what is served is not kept")
+		reported.says(t, "persist what is served")
 		s.fail(nil)
 		time.Sleep(time.Minute)
 		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 3 {

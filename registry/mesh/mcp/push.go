@@ -11,14 +11,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// Run pushes changes until ctx ends: the first of an idle target at once, those
-// after it gathered for debounce, and new hosts once they are kept. It keeps the
-// other changes beside that, and returns nil.
+// Run pushes changes until ctx ends, and returns nil. The first change of an idle target
+// is pushed at once; further changes are gathered for debounce. A set with new hosts is
+// pushed after they are persisted; other changes are persisted after their push.
 func (t *Target) Run(ctx context.Context) error {
-	var keeping sync.WaitGroup
-	defer keeping.Wait()
+	var persisting sync.WaitGroup
+	defer persisting.Wait()
 	if len(t.o.PersistTo) > 0 {
-		keeping.Go(func() { t.persistence.run(ctx) })
+		persisting.Go(func() { t.persistence.run(ctx) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -30,7 +30,7 @@ func (t *Target) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.kick:
+		case <-t.wakeup:
 		case <-timer.C:
 		case now := <-release.C:
 			t.releaseAddresses(now)
@@ -46,28 +46,28 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 }
 
-// debounce is how long changes after a first one are gathered.
+// debounce is the least time between two pushes.
 const debounce = 50 * time.Millisecond
 
-// reportConfirmed reports the set that an istiod confirmed, unless it is the last, and
-// returns it.
+// reportConfirmed calls Options.Confirmed if the newest confirmed set is not the last one
+// reported. It returns the newest.
 func (t *Target) reportConfirmed(last *servedSnapshot) *servedSnapshot {
 	t.mu.Lock()
-	acked := t.acked
+	acked := t.newestConfirmed
 	t.mu.Unlock()
 	if acked != last && t.o.Confirmed != nil {
-		t.o.Confirmed(acked.keys())
+		t.o.Confirmed(acked.hostsByKey())
 	}
 	return acked
 }
 
-// confirm records that an istiod confirmed a set. It may be an older one than is
-// served by now: its hosts are known there anyway.
-func (t *Target) confirm(set *servedSnapshot) {
+// recordConfirmed records that an istiod confirmed a set, unless a newer one is already
+// confirmed. The set may be older than the served one: istiod knows its hosts.
+func (t *Target) recordConfirmed(set *servedSnapshot) {
 	t.mu.Lock()
-	newer := t.acked == nil || set.number > t.acked.number
+	newer := t.newestConfirmed == nil || set.number > t.newestConfirmed.number
 	if newer {
-		t.acked = set
+		t.newestConfirmed = set
 	}
 	t.mu.Unlock()
 	if newer {
@@ -75,42 +75,42 @@ func (t *Target) confirm(set *servedSnapshot) {
 	}
 }
 
-// current returns the served set, nil before the first, and a channel that is
-// closed once there is another.
-func (t *Target) current() (*servedSnapshot, <-chan struct{}) {
+// currentSnapshot returns the served set, which is nil before the first push, and a
+// channel that is closed when another set replaces it.
+func (t *Target) currentSnapshot() (*servedSnapshot, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pushed, t.next
+	return t.pushed, t.pushedReplaced
 }
 
-// push makes what is held the served set, once the records have its new hosts. It
-// reports whether anything changed.
+// push replaces the served set if any group changed, after its new hosts are persisted.
+// It reports whether the set was replaced.
 func (t *Target) push(ctx context.Context) bool {
-	next, since, added := t.due()
+	next, since, added := t.takePending()
 	if next == nil {
 		return false
 	}
 	t.persistence.persistBeforePush(ctx, added)
 	t.mu.Lock()
-	old := t.next
-	t.pushed, t.next = next, make(chan struct{})
+	old := t.pushedReplaced
+	t.pushed, t.pushedReplaced = next, make(chan struct{})
 	t.mu.Unlock()
-	close(old) // the streams look for the set themselves
-	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)})
+	close(old) // wakes the streams, which fetch the set themselves
+	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.resources), Latency: time.Since(since)})
 	return true
 }
 
-// due returns the set that is to be served, since when, and the buckets in which a
-// host is new; nil if nothing changed.
-func (t *Target) due() (next *servedSnapshot, since time.Time, added map[int]bool) {
+// takePending returns the set to serve next, the time of its first change, and the buckets
+// that have a new host. The set is nil if nothing changed.
+func (t *Target) takePending() (next *servedSnapshot, since time.Time, added map[int]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.sourcesComplete || t.changed.IsZero() {
+	if !t.sourcesComplete || t.changedSince.IsZero() {
 		return nil, time.Time{}, nil
 	}
-	since, added = t.changed, t.added
-	t.changed, t.added = time.Time{}, make(map[int]bool)
-	t.readdress()
+	since, added = t.changedSince, t.newHostBuckets
+	t.changedSince, t.newHostBuckets = time.Time{}, make(map[int]bool)
+	t.reencodeMoved()
 	next = t.served.snapshot()
 	if t.pushed != nil {
 		if next.version == t.pushed.version {
@@ -121,43 +121,42 @@ func (t *Target) due() (next *servedSnapshot, since time.Time, added map[int]boo
 	return next, since, added
 }
 
-// releaseAddresses lets others have the addresses that were reserved for long
-// enough.
+// releaseAddresses frees the addresses whose reservation has expired for other hosts.
 func (t *Target) releaseAddresses(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, name := range t.vips.expire(now) {
-		t.touch(name)
+	for _, name := range t.vips.expireReservations(now) {
+		t.markChanged(name)
 	}
 }
 
-// readdress encodes the groups anew whose address changed. The caller holds mu.
-func (t *Target) readdress() {
-	for name := range t.vips.moved {
+// reencodeMoved encodes the groups whose address changed. The caller holds mu.
+func (t *Target) reencodeMoved() {
+	for name := range t.vips.movedHosts {
 		g := t.groups[name]
 		if g == nil || g.resource == nil {
-			delete(t.vips.moved, name)
+			delete(t.vips.movedHosts, name)
 			continue
 		}
 		parsed, err := parse(name, g.entries)
 		if err != nil {
-			continue // it was read before
+			continue // unexpected: the same entries were parsed before
 		}
-		if r, err := encode(parsed, t.vips.of(name)); err == nil {
+		if r, err := encode(parsed, t.vips.addressOf(name)); err == nil {
 			t.served.replace(g, r)
 		}
 	}
 }
 
-// A servedSet is what is to be served. A change of one group costs little however many
-// there are.
+// A servedSet collects the resources for the next snapshot. The cost of changing one group
+// does not depend on the number of groups. Guarded by Target.mu.
 type servedSet struct {
-	groups   []*servedGroup // by the name of their resource, unless unsorted
-	unsorted bool           // some are gone, or new and at the end
-	sum      uint64         // of the sums of all resources
+	groups   []*servedGroup // sorted by the name of their resource, unless unsorted
+	unsorted bool           // groups has removed groups, or new ones at its end
+	sum      uint64         // sum of wireResource.sum
 }
 
-// replace replaces the resource of a group; nil: none is served.
+// replace replaces the resource of a group. If r is nil, the group is no longer served.
 func (s *servedSet) replace(g *servedGroup, r *wireResource) {
 	if old := g.resource; old != nil {
 		s.sum -= old.sum
@@ -171,37 +170,37 @@ func (s *servedSet) replace(g *servedGroup, r *wireResource) {
 	g.resource = r
 }
 
-// snapshot returns the set as of now. Its version is the sum of the hashes of its
-// resources: the same on every replica, and different for similar sets.
+// snapshot returns the set as it is now. Its version depends only on its resources, so
+// that it is the same on every replica.
 func (s *servedSet) snapshot() *servedSnapshot {
 	if s.unsorted {
 		s.groups = slices.DeleteFunc(s.groups, func(g *servedGroup) bool { return g.resource == nil })
 		slices.SortFunc(s.groups, func(a, b *servedGroup) int { return cmp.Compare(a.resource.name, b.resource.name) })
 		s.unsorted = false
 	}
-	out := &servedSnapshot{content: make([]*wireResource, len(s.groups))}
+	out := &servedSnapshot{resources: make([]*wireResource, len(s.groups))}
 	for i, g := range s.groups {
-		out.content[i] = g.resource
+		out.resources[i] = g.resource
 	}
-	out.version = dataplane.SetVersion(s.sum, len(out.content))
+	out.version = dataplane.SetVersion(s.sum, len(out.resources))
 	return out
 }
 
-// A servedSnapshot is a served set. It is never written again.
+// A servedSnapshot is a set that is served, or was. It is immutable.
 type servedSnapshot struct {
-	number  int // grows with each
-	version string
-	content []*wireResource // by name
+	number    int // 0 for the first set of a target, then 1, 2 and so on
+	version   string
+	resources []*wireResource // sorted by name
 }
 
-// since returns the resources that are new or changed since another set, and the names
-// of those that are gone; nil: a set without any.
-func (s *servedSnapshot) since(o *servedSnapshot) (changed []*wireResource, removed []string) {
+// changesSince returns the resources that are new or changed since the set o, and the names
+// of those that were removed. If o is nil, all resources are new.
+func (s *servedSnapshot) changesSince(o *servedSnapshot) (changed []*wireResource, removed []string) {
 	var before []*wireResource
 	if o != nil {
-		before = o.content
+		before = o.resources
 	}
-	for _, r := range s.content {
+	for _, r := range s.resources {
 		for len(before) > 0 && before[0].name < r.name {
 			removed = append(removed, before[0].name)
 			before = before[1:]
@@ -210,7 +209,7 @@ func (s *servedSnapshot) since(o *servedSnapshot) (changed []*wireResource, remo
 			changed = append(changed, r)
 			continue
 		}
-		if before[0] != r && before[0].version != r.version { // nearly all are the same
+		if before[0] != r && before[0].version != r.version { // pointers first: nearly all are equal
 			changed = append(changed, r)
 		}
 		before = before[1:]
@@ -221,10 +220,10 @@ func (s *servedSnapshot) since(o *servedSnapshot) (changed []*wireResource, remo
 	return changed, removed
 }
 
-// sinceKnown is since for the versions that a client knows, by name.
-func (s *servedSnapshot) sinceKnown(known map[string]string) (changed []*wireResource, removed []string) {
+// changesSinceVersions is changesSince for a client that has the given versions, by name.
+func (s *servedSnapshot) changesSinceVersions(known map[string]string) (changed []*wireResource, removed []string) {
 	there := make(map[string]bool, len(known))
-	for _, r := range s.content {
+	for _, r := range s.resources {
 		if there[r.name] = true; known[r.name] != r.version {
 			changed = append(changed, r)
 		}
@@ -237,9 +236,10 @@ func (s *servedSnapshot) sinceKnown(known map[string]string) (changed []*wireRes
 	return changed, removed
 }
 
-func (s *servedSnapshot) keys() map[naming.ServiceKey]naming.HostAddress {
-	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.content))
-	for _, r := range s.content {
+// hostsByKey returns the host address of each service key in the set.
+func (s *servedSnapshot) hostsByKey() map[naming.ServiceKey]naming.HostAddress {
+	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.resources))
+	for _, r := range s.resources {
 		for _, k := range r.keys {
 			keys[k] = r.host
 		}

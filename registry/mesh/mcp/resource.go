@@ -20,53 +20,56 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// created is the creation time of every resource. With none istiod assumes 1970, and
-// lets ours win over all others. One that differs between replicas or restarts
-// would be a change.
+// created is the creation time of every resource. Without one istiod assumes 1970, so that
+// our resources would take precedence over all others. It is constant, because a time that
+// differs between replicas or restarts would change every resource.
 func created() time.Time { return time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
-// A wireResource is a ServiceEntry in wire format, encoded once for all istiods.
+// A wireResource is a ServiceEntry in wire format, encoded once for all streams. It is
+// immutable.
 type wireResource struct {
 	name    string // namespace/name
-	version string // a hash of the content: istiod skips resources with the same
-	sum     uint64 // the same as a number
+	version string // hash of the content; istiod skips a resource whose version it has
+	sum     uint64 // version as a number
 	wire    *anypb.Any
 	keys    []naming.ServiceKey
-	host    naming.HostAddress // of the keys
+	host    naming.HostAddress // host address of keys
 }
 
-// A parsedGroup is a resource without its address.
+// A parsedGroup is a group ready to be encoded, except for its virtual address.
 type parsedGroup struct {
 	group registry.Group
 	serviceentry.Header
-	endpoints []byte // in wire format
-	byName    bool   // one of them has a name
+	endpoints   []byte // in wire format
+	hasHostName bool   // an endpoint is a host name instead of an IP address
 }
 
-// parse reads the entries of a group, which are sorted by key.
+// parse parses the entries of a group, which are sorted by key. Entries that cannot be
+// parsed are a registry.Refused.
 func parse(name registry.Group, entries []entry) (parsedGroup, error) {
 	if len(entries) == 0 || entries[0].Key != serviceentry.HeaderKey {
-		return parsedGroup{}, fmt.Errorf("%s: endpoints without their service", name)
+		return parsedGroup{}, fmt.Errorf("%s: endpoints without the entry of their service", name)
 	}
 	s := parsedGroup{group: name}
 	var err error
 	if s.Header, err = serviceentry.ParseHeader(entries[0].in(name)); err != nil {
 		return parsedGroup{}, err
 	}
-	s.endpoints, s.byName, err = endpoints(name, entries[1:], s.Port.Name)
+	s.endpoints, s.hasHostName, err = endpoints(name, entries[1:], s.Port.Name)
 	return s, err
 }
 
-// encode returns a resource with the given address, which may be empty.
+// encode encodes a group with a virtual address, which may be invalid for none.
 func encode(r parsedGroup, vip netip.Addr) (*wireResource, error) {
+	port := &networking.ServicePort{Number: uint32(r.Port.Number), Name: r.Port.Name, Protocol: r.Port.Protocol}
 	body := &networking.ServiceEntry{
 		Hosts:      []string{r.Host},
 		Location:   networking.ServiceEntry_MESH_INTERNAL,
 		Resolution: networking.ServiceEntry_STATIC,
 		ExportTo:   r.ExportTo,
-		Ports:      []*networking.ServicePort{{Number: uint32(r.Port.Number), Name: r.Port.Name, Protocol: r.Port.Protocol}},
+		Ports:      []*networking.ServicePort{port},
 	}
-	if r.byName {
+	if r.hasHostName {
 		body.Resolution = networking.ServiceEntry_DNS
 	}
 	if r.External {
@@ -78,6 +81,8 @@ func encode(r parsedGroup, vip netip.Addr) (*wireResource, error) {
 	return wrap(r, body)
 }
 
+// wrap appends the endpoints to a ServiceEntry and wraps it as an MCP resource with its
+// version.
 func wrap(r parsedGroup, entry *networking.ServiceEntry) (*wireResource, error) {
 	deterministic := proto.MarshalOptions{Deterministic: true}
 	body, err := deterministic.Marshal(entry)
@@ -96,7 +101,8 @@ func wrap(r parsedGroup, entry *networking.ServiceEntry) (*wireResource, error) 
 	version, sum := dataplane.VersionOf(append(head, body...))
 	meta.Version = version
 	whole, err := deterministic.Marshal(&mcpv1.Resource{
-		Metadata: meta, Body: &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
+		Metadata: meta,
+		Body:     &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
@@ -111,7 +117,7 @@ func wrap(r parsedGroup, entry *networking.ServiceEntry) (*wireResource, error) 
 func keysOf(r parsedGroup) []naming.ServiceKey {
 	keys := make([]naming.ServiceKey, 0, len(r.Keys))
 	for _, text := range r.Keys {
-		if k, err := naming.ParseServiceKey(text); err == nil { // the codec wrote it
+		if k, err := naming.ParseServiceKey(text); err == nil { // always: the codec wrote the text
 			keys = append(keys, k)
 		}
 	}
@@ -129,16 +135,17 @@ const (
 	fieldLocality = 5
 	fieldWeight   = 6
 
-	fieldKey, fieldValue = 1, 2 // of the entries of a map
+	fieldKey, fieldValue = 1, 2 // in an entry of a map
 )
 
-// endpoints returns the endpoints of a ServiceEntry in wire format, with the name
-// of its port. They are most of what is encoded, and the generated code is slow
-// with their maps. It reports whether one has a name. Entries that cannot be read are a
+// endpoints encodes entries as the endpoints of a ServiceEntry, for the port with the given
+// name. It reports whether an endpoint is a host name. Entries that cannot be parsed are a
 // registry.Refused.
+//
+// Endpoints are most of a ServiceEntry, and the generated code is slow with their maps.
 func endpoints(name registry.Group, entries []entry, port string) (b []byte, byName bool, err error) {
-	const usual = 64 // bytes of one
-	b = make([]byte, 0, usual*len(entries))
+	const usualSize = 64 // bytes of one endpoint
+	b = make([]byte, 0, usualSize*len(entries))
 	var endpoint, item []byte
 	refused := make(registry.Refused)
 	for _, encoded := range entries {
@@ -161,7 +168,8 @@ func endpoints(name registry.Group, entries []entry, port string) (b []byte, byN
 			endpoint = appendText(endpoint, fieldLocality, e.Locality)
 		}
 		if e.Weight != 0 {
-			endpoint = protowire.AppendVarint(protowire.AppendTag(endpoint, fieldWeight, protowire.VarintType), uint64(e.Weight))
+			endpoint = protowire.AppendTag(endpoint, fieldWeight, protowire.VarintType)
+			endpoint = protowire.AppendVarint(endpoint, uint64(e.Weight))
 		}
 		b = appendBytes(b, fieldEndpoints, endpoint)
 	}

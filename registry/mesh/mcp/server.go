@@ -24,15 +24,19 @@ import (
 type ServerOptions struct {
 	Access Access
 
-	// DataPlanes answers data planes, with what the target serves; nil: they are
-	// not served.
+	// DataPlanes answers data planes with what the target serves. If nil, data planes
+	// are not served.
 	DataPlanes *dataplane.Server
 
-	Setting string       // prefix of the settings of Access, such as registries.mesh.istiod.import.
-	Log     *slog.Logger // nil: none
+	// Setting is the prefix of the settings of Access in log messages, such as
+	// registries.mesh.istiod.import.
+	Setting string
+
+	Log *slog.Logger // nil: nothing is logged
 }
 
-// A Server answers istiods and data planes, from one target.
+// A Server serves the set of one target to istiods and data planes. It is safe for use by
+// many goroutines; Serve may be called once.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -41,11 +45,13 @@ type Server struct {
 	gate     *gate
 	refusals logLimiter
 
-	running sync.WaitGroup // of the goroutines that read and send
+	// running has the goroutines that Serve waits for at its end.
+	running sync.WaitGroup
 
+	// Guarded by mu, as is clientStream.isReader.
 	mu         sync.Mutex
 	streams    []*clientStream // the oldest first
-	departed   Reader          // that left last
+	departed   Reader          // the reader that disconnected last
 	departedAt time.Time
 }
 
@@ -54,12 +60,18 @@ type Reader struct {
 	Node    string    `json:"node"`
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
-	Types   int       `json:"types"` // that it asked for
-	Sent    string    `json:"sent"`  // version of the ServiceEntries that it was sent last
-	Acked   string    `json:"acked"` // version of those that it confirmed last
+	Types   int       `json:"types"` // number of types that it requested
 
-	DataPlane   bool   `json:"dataPlane,omitempty"` // Sent and Acked are then of any type
-	Refused     string `json:"refused,omitempty"`   // type and reason of the last refusal of a data plane, until it confirms an answer of that type
+	// Sent and Acked are the versions of the last set that was sent to it, and of the
+	// last one that it confirmed. For a data plane they may be of any type.
+	Sent  string `json:"sent"`
+	Acked string `json:"acked"`
+
+	DataPlane bool `json:"dataPlane,omitempty"`
+
+	// Refused is the type that a data plane rejected last, and its reason. It is empty
+	// again once the data plane confirms a response of refusedType.
+	Refused     string `json:"refused,omitempty"`
 	refusedType string
 }
 
@@ -69,14 +81,17 @@ func NewServer(t *Target, o ServerOptions) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{target: t, o: o, refusals: logLimiter{lastLogged: make(map[string]time.Time)}}
-	s.gate = &gate{server: s, access: o.Access, most: 8 * s.most(), open: make(map[netip.Addr]int)}
+	s.gate = &gate{
+		server: s, access: o.Access, maxConnections: 8 * s.maxOpenStreams(), perAddress: make(map[netip.Addr]int),
+	}
 	return s
 }
 
-// Serve answers clients of a listener until ctx ends, and then ends every stream.
-// It closes the listener.
+// Serve serves the clients of a listener until ctx ends. It then ends every stream and
+// closes the listener. It fails only if the listener does.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
+	// istiod pings every 30 s. With grpc's default of 5 min its connection would be closed.
+	const minPingInterval = 5 * time.Second
 	largest := maxMessage
 	if s.o.DataPlanes != nil {
 		largest = maxDataPlaneMessage
@@ -84,16 +99,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.gate.rest = newRESTListener(l.Addr())
 		s.running.Go(func() {
 			if err := s.gate.rest.serve(ctx, s); err != nil {
-				s.o.Log.Error("REST ended", "err", err)
+				s.o.Log.Error("rest server failed", "err", err)
 			}
 		})
 	}
 	g := grpc.NewServer(
 		grpc.Creds(s.gate.credentials()), grpc.ConnectionTimeout(handshakeWithin),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor,
+		}),
 		grpc.MaxConcurrentStreams(maxStreamsOnOne), grpc.WaitForHandlers(true),
-		grpc.MaxRecvMsgSize(largest), grpc.MaxHeaderListSize(maxHeaders), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.MaxRecvMsgSize(largest), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 	defer s.running.Wait()
@@ -106,18 +124,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := g.Serve(gatedListener{l, s.gate}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
-	<-ended // Serve returns without an error only after Stop
+	<-ended // g.Serve returns nil only after Stop
 	return nil
 }
 
-// StreamAggregatedResources implements the state-of-the-world variant, which istiod
-// speaks.
-func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+// StreamAggregatedResources serves a stream of the state-of-the-world variant, which
+// istiod uses.
+func (s *Server) StreamAggregatedResources(
+	st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) error {
 	return s.serve(st.Context(), &sotwStream{newGRPCStream(st)})
 }
 
-// DeltaAggregatedResources implements the incremental variant.
-func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+// DeltaAggregatedResources serves a stream of the incremental variant.
+func (s *Server) DeltaAggregatedResources(
+	st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer,
+) error {
 	return s.serve(st.Context(), &deltaStream{newGRPCStream(st)})
 }
 
@@ -128,15 +150,15 @@ func (s *Server) serve(ctx context.Context, v protocolVariant) error {
 	}
 	st := s.newStream(from)
 	st.variant = v
-	if most, ok := s.open(st); !ok {
-		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
+	if limit, ok := s.addStream(st); !ok {
+		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, the maximum", limit))
 	}
 	s.target.o.Observe(Observation{Kind: ObservedOpen})
-	defer s.closed(st)
+	defer s.streamClosed(st)
 	return st.supervise(ctx)
 }
 
-// newStream returns a stream of an address; nil: it is not known.
+// newStream returns a stream from an address, which may be nil if it is unknown.
 func (s *Server) newStream(from net.Addr) *clientStream {
 	st := &clientStream{server: s, reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
 	if from != nil {
@@ -151,39 +173,41 @@ func (s *Server) Readers() []Reader {
 	defer s.mu.Unlock()
 	out := make([]Reader, len(s.streams))
 	for i, st := range s.streams {
-		out[i] = st.shown()
+		out[i] = st.readerCopy()
 	}
 	return out
 }
 
-// Departed returns the reader that left last, and when; the zero time if none has.
+// Departed returns the reader that disconnected last, and when. The time is zero if no
+// reader has disconnected.
 func (s *Server) Departed() (Reader, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.departed, s.departedAt
 }
 
-// open adds a stream. If there is no room, it returns the limit.
-func (s *Server) open(st *clientStream) (most int, ok bool) {
+// addStream adds a stream. If too many are open, it returns false and the limit: one
+// address may have half of maxOpenStreams.
+func (s *Server) addStream(st *clientStream) (limit int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	others := func(o *clientStream) bool { return o.from != st.from }
-	most = s.most()
-	if !s.room(slices.DeleteFunc(slices.Clone(s.streams), others), most/2) {
-		return most / 2, false
+	isFromElsewhere := func(o *clientStream) bool { return o.from != st.from }
+	limit = s.maxOpenStreams()
+	if !s.makeRoom(slices.DeleteFunc(slices.Clone(s.streams), isFromElsewhere), limit/2) {
+		return limit / 2, false
 	}
-	if !s.room(s.streams, most) {
-		return most, false
+	if !s.makeRoom(s.streams, limit) {
+		return limit, false
 	}
 	s.streams = append(s.streams, st)
 	return 0, true
 }
 
-// room reports whether there is room for one more stream. For that it may end the
-// oldest one that never asked for the served type: it is no istiod. The caller
-// holds mu.
-func (s *Server) room(among []*clientStream, most int) bool {
-	if len(among) < most {
+// makeRoom reports whether one more stream may be added to some streams. If the limit is
+// reached, it ends the oldest of them that never requested the served type, because that
+// client is not an istiod. The caller holds mu.
+func (s *Server) makeRoom(among []*clientStream, limit int) bool {
+	if len(among) < limit {
 		return true
 	}
 	i := slices.IndexFunc(among, func(st *clientStream) bool { return !st.isReader })
@@ -191,39 +215,40 @@ func (s *Server) room(among []*clientStream, most int) bool {
 		return false
 	}
 	close(among[i].replaced)
-	s.remove(among[i])
+	s.removeStream(among[i])
 	return true
 }
 
-// most returns how many streams may be open. One address may have half of them.
-func (s *Server) most() int {
+// maxOpenStreams returns how many streams may be open at the same time.
+func (s *Server) maxOpenStreams() int {
 	if s.o.DataPlanes != nil {
 		return maxDataPlanes
 	}
 	return maxStreams
 }
 
-// remove removes a stream. The caller holds mu.
-func (s *Server) remove(st *clientStream) {
+// removeStream removes a stream from streams. The caller holds mu.
+func (s *Server) removeStream(st *clientStream) {
 	s.streams = slices.DeleteFunc(s.streams, func(o *clientStream) bool { return o == st })
 }
 
-// markReading records that a stream asked for the served type.
-func (s *Server) markReading(st *clientStream) {
+// markReader records that a stream requested the served type.
+func (s *Server) markReader(st *clientStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.isReader = true
 }
 
-func (s *Server) closed(st *clientStream) {
+// streamClosed removes a stream that ended, and logs it if the client was known.
+func (s *Server) streamClosed(st *clientStream) {
 	s.mu.Lock()
-	s.remove(st)
+	s.removeStream(st)
 	if st.isReader {
-		s.departed, s.departedAt = st.shown(), time.Now()
+		s.departed, s.departedAt = st.readerCopy(), time.Now()
 	}
 	s.mu.Unlock()
 	s.target.o.Observe(Observation{Kind: ObservedClosed})
-	switch p := st.shown(); {
+	switch p := st.readerCopy(); {
 	case p.DataPlane:
 		s.o.Log.Info("data plane disconnected", "node", naming.Quote(p.Node), "address", p.Address)
 	case p.Node != "":
@@ -231,58 +256,58 @@ func (s *Server) closed(st *clientStream) {
 	}
 }
 
-// Without TLS and without a list of networks any client may connect. So all that
-// one may use is bounded, in number, in time and in bytes.
+// Without TLS and without a list of networks any host may connect. Therefore everything
+// that a client can use is bounded in number, time and bytes.
 const (
 	// handshakeWithin bounds a handshake.
 	handshakeWithin = 10 * time.Second
 
-	// idleFor is how long a connection may be without a stream.
+	// idleFor is how long a connection may have no stream.
 	idleFor = 5 * time.Minute
 
-	// maxStreams is more than the istiods of any mesh. Each may have one answer in
-	// memory that it does not read.
+	// maxStreams is more than the istiods of any mesh. Each stream may keep one unread
+	// response in memory.
 	maxStreams = 100
 
-	// maxDataPlanes bounds the streams if data planes are served too. Each costs
-	// some kilobytes, and what it does not read.
+	// maxDataPlanes bounds the streams if data planes are served too. Each stream needs
+	// some kilobytes and its unread responses.
 	maxDataPlanes = 10_000
 
 	// maxStreamsOnOne bounds the streams of a connection. An istiod has one; a
 	// proxy for several istiods opens another connection.
 	maxStreamsOnOne = 10
 
-	// askWithin is how long a stream may ask for nothing. istiod asks at once.
-	askWithin = 5 * time.Second
+	// firstRequestWithin is how long a stream may wait with its first request. istiod
+	// sends its requests at once.
+	firstRequestWithin = 5 * time.Second
 
-	// readWithin is how long a client may read one answer: 100,000 endpoints are
-	// ten megabytes.
-	readWithin = time.Minute
+	// readAnswerWithin is how long a client may take to read one response. 100,000
+	// endpoints are ten megabytes.
+	readAnswerWithin = time.Minute
 
-	// maxTypes is more than the types that any istiod asks for, about twenty. Each
-	// is kept as long as the stream.
+	// maxTypes bounds the types of a stream, which are kept until it ends. An istiod
+	// requests about twenty.
 	maxTypes = 100
 )
 
 // In bytes.
 const (
-	// maxMessage bounds what is read of a request. It is several times the bounds
-	// of its parts.
+	// maxMessage bounds a request. It is several times the bounds of its parts.
 	maxMessage = 1 << 20
 
-	// maxDataPlaneMessage has room for the names of 50,000 clusters, which an Envoy
-	// sends with each request in the state of the world.
+	// maxDataPlaneMessage bounds a request if data planes are served. It has room for the
+	// names of 50,000 clusters, which an Envoy sends with each state-of-the-world request.
 	maxDataPlaneMessage = 4 << 20
 
-	// maxHeaders bounds what grpc keeps of a stream; a token fits in it.
+	// maxHeaders bounds the headers of a stream. A token fits in.
 	maxHeaders = 16 << 10
 
-	// window bounds what grpc buffers of a connection; by default that grows to
-	// 16 MiB.
+	// window bounds what grpc buffers for a connection. grpc's default grows to 16 MiB.
 	window = 64 << 10
 
-	// maxKnownBytes bounds what a client says it has, which istiod does not say. It
-	// is kept until the first answer: about 7,000 hosts.
-	maxKnownBytes = 1 << 20
-	knownCost     = 64 // of an entry in a map, beside its text
+	// maxInitialVersionBytes bounds the initial resource versions of a client, which are
+	// kept until its first response. It is enough for 7,000 hosts; istiod sends none.
+	maxInitialVersionBytes = 1 << 20
+	// mapEntryCost is the size of an entry of a map without its texts.
+	mapEntryCost = 64
 )

@@ -17,42 +17,46 @@ import (
 
 // Options tune a Target.
 type Options struct {
-	Owner string       // of everything here, as in registry.Stored
-	VIPs  netip.Prefix // the range of the codecs that write here; the zero value: none
+	Owner string       // the owner of every entry, as in registry.Stored
+	VIPs  netip.Prefix // the virtual addresses that codecs request; the zero value: none
 
-	// Keep is where what is served is kept for the next process, those with Has
-	// first; empty: it is not kept.
+	// PersistTo has the stores that persist what is served for the next process, those
+	// with Has first. If empty, nothing is persisted.
 	PersistTo []PersistentStore
 
-	// Predecessor is the target that this one replaces, once it has ended. What it
-	// held counts instead of what was kept; nil: there was none.
+	// Predecessor is the target that this one replaces, or nil. If it was ready, its
+	// entries are used instead of the persisted ones. Its Run must have returned.
 	Predecessor *Target
 
-	// Confirmed is called with the keys of a set and their host addresses once an
-	// istiod confirmed it; may be nil.
+	// Confirmed, if set, is called with the host addresses of all service keys in a set
+	// once an istiod confirmed that set.
 	Confirmed func(map[naming.ServiceKey]naming.HostAddress)
 
 	Observe func(Observation) // may be nil
 }
 
-// A Target holds the ServiceEntries that are served. It is safe for use by many
+// A Target is the set of ServiceEntries that a Server serves. It is safe for use by many
 // goroutines.
 type Target struct {
+	// Immutable, except that persistence.load clears o.Predecessor. wakeup wakes Run.
 	o           Options
 	persistence *persistence
+	wakeup      chan struct{}
 
+	// Guarded by mu: what the bridge wrote.
 	mu              sync.Mutex
 	groups          map[registry.Group]*servedGroup
 	served          servedSet
 	vips            vipAllocator
 	sourcesComplete bool
-	pushed          *servedSnapshot // the served set; nil before the first
-	next            chan struct{}   // closed once there is another
-	changed         time.Time       // since when pushed is not the newest; zero: it is
-	acked           *servedSnapshot // the newest that an istiod confirmed; nil: none
-	kick            chan struct{}
-	dirty           map[int]bool // buckets that changed since they were kept
-	added           map[int]bool // buckets with a new host since the last push
+	changedSince    time.Time    // time of the first change after the last push; zero if none
+	dirtyBuckets    map[int]bool // buckets that changed after they were persisted
+	newHostBuckets  map[int]bool // buckets that got a host after the last push
+
+	// Guarded by mu: what is served.
+	pushed          *servedSnapshot // nil before the first push
+	pushedReplaced  chan struct{}   // closed when another set replaces pushed
+	newestConfirmed *servedSnapshot // newest set that an istiod confirmed; nil if none
 }
 
 // NewTarget returns a target that answers nothing before SourcesComplete.
@@ -62,7 +66,8 @@ func NewTarget(o Options) *Target {
 	}
 	t := &Target{
 		o: o, groups: make(map[registry.Group]*servedGroup), vips: newVIPAllocator(o.VIPs),
-		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
+		pushedReplaced: make(chan struct{}), wakeup: make(chan struct{}, 1),
+		dirtyBuckets: make(map[int]bool), newHostBuckets: make(map[int]bool),
 	}
 	t.persistence = newPersistence(t, o.PersistTo)
 	return t
@@ -73,7 +78,7 @@ func (t *Target) Capabilities() registry.Capabilities {
 	return registry.Capabilities{SourcesComplete: t.SourcesComplete}
 }
 
-// Groups implements registry.Target. The first call reads what was served before.
+// Groups implements registry.Target. The first call loads what the last process served.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	if err := t.persistence.load(ctx); err != nil {
 		return nil, err
@@ -98,7 +103,7 @@ func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Stored
 	return out, nil
 }
 
-// Write implements registry.Target. The change is pushed soon.
+// Write implements registry.Target. It does not wait until the change is pushed.
 func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("write %s: %w", c.Group, err)
@@ -112,37 +117,39 @@ func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	return err
 }
 
-// apply applies all of a change or nothing.
+// apply applies the whole change or, on an error, nothing.
 func (t *Target) apply(c registry.Change) error {
-	entries, err := t.with(c)
+	entries, err := t.entriesAfter(c)
 	if err != nil {
 		return err
 	}
-	if err := t.set(c.Group, entries); err != nil {
+	if err := t.setEntries(c.Group, entries); err != nil {
 		return fmt.Errorf("write %s: %w: %w", c.Group, registry.ErrRefused, err)
 	}
 	return nil
 }
 
-// with returns the entries of a group after a change, sorted by key.
-func (t *Target) with(c registry.Change) ([]entry, error) {
-	var held []entry // which are never written again
+// entriesAfter returns the entries of the group after the change, sorted by key. It fails
+// if the change expects other entries than the group has.
+func (t *Target) entriesAfter(c registry.Change) ([]entry, error) {
+	var before []entry // immutable
 	t.mu.Lock()
 	if g := t.groups[c.Group]; g != nil {
-		held = g.entries
+		before = g.entries
 	}
 	t.mu.Unlock()
 	if err := c.Check(func(key string) (string, bool) {
-		at, there := slices.BinarySearchFunc(held, key, func(e entry, key string) int { return strings.Compare(e.Key, key) })
+		byKey := func(e entry, key string) int { return strings.Compare(e.Key, key) }
+		at, there := slices.BinarySearchFunc(before, key, byKey)
 		if !there {
 			return "", false
 		}
-		return held[at].Value, true
+		return before[at].Value, true
 	}); err != nil {
 		return nil, fmt.Errorf("write %s: %w", c.Group, err)
 	}
 	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
-	entries := make([]entry, 0, len(held)+len(c.Put))
+	entries := make([]entry, 0, len(before)+len(c.Put))
 	for _, w := range c.Put {
 		changed[w.New.Key] = true
 		entries = append(entries, entry{w.New.Key, w.New.Value})
@@ -150,7 +157,7 @@ func (t *Target) with(c registry.Change) ([]entry, error) {
 	for _, h := range c.Delete {
 		changed[h.Key] = true
 	}
-	for _, e := range held {
+	for _, e := range before {
 		if !changed[e.Key] {
 			entries = append(entries, e)
 		}
@@ -159,26 +166,27 @@ func (t *Target) with(c registry.Change) ([]entry, error) {
 	return entries, nil
 }
 
-// SourcesComplete has the target answer from now on, because what it holds is
-// complete. It may be called again.
+// SourcesComplete tells the target that its entries are complete, so that istiods are
+// answered from now on. Further calls have no effect.
 func (t *Target) SourcesComplete() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sourcesComplete {
 		t.sourcesComplete = true
-		t.changed = time.Now()
+		t.changedSince = time.Now()
 		t.wake()
 	}
 }
 
+// wake makes Run look for changes.
 func (t *Target) wake() {
 	select {
-	case t.kick <- struct{}{}:
+	case t.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// ErrSourcesIncomplete is why nothing is served yet.
+// ErrSourcesIncomplete is the error of Ready before SourcesComplete.
 var ErrSourcesIncomplete = errors.New("waits until every source has reported everything once")
 
 // Ready returns nil once istiods are answered.
@@ -194,10 +202,10 @@ func (t *Target) Ready() error {
 // Observation is an event of a Target or a Server, for metrics.
 type Observation struct {
 	Kind    ObservationKind
-	Count   int           // of a push: resources
-	Latency time.Duration // of a push: since the first change in it
-	Refused Refusal       // of a client that was refused
-	Err     error
+	Count   int           // of ObservedPush: resources in the set
+	Latency time.Duration // of ObservedPush: time since the first change in the set
+	Refused Refusal       // of ObservedRefused
+	Err     error         // of ObservedPersistence and ObservedRefused
 }
 
 // ObservationKind distinguishes observations.
@@ -207,21 +215,23 @@ type ObservationKind string
 const (
 	ObservedPush        ObservationKind = "push"
 	ObservedNack        ObservationKind = "nack"
-	ObservedPersistence ObservationKind = "state"      // a record of what is served could not be read or written
-	ObservedNoAddress   ObservationKind = "no-address" // other hosts have all choices of a host
-	ObservedRefused     ObservationKind = "refused"    // a client
-	ObservedOpen        ObservationKind = "open"       // a stream
-	ObservedClosed      ObservationKind = "closed"
-	ObservedREST        ObservationKind = "rest" // a request of a data plane
+	ObservedPersistence ObservationKind = "state"      // what is served could not be persisted or loaded
+	ObservedNoAddress   ObservationKind = "no-address" // no virtual address is left for a host
+	ObservedRefused     ObservationKind = "refused"    // a client was refused
+	ObservedOpen        ObservationKind = "open"       // a stream was opened
+	ObservedClosed      ObservationKind = "closed"     // a stream was closed
+	ObservedREST        ObservationKind = "rest"       // a data plane sent a REST request
 )
 
-// A servedGroup is one ServiceEntry.
+// A servedGroup is a group of the registry, which is served as one ServiceEntry. Guarded by
+// Target.mu; entries and resource are replaced, never changed.
 type servedGroup struct {
 	bucket   int
 	entries  []entry       // sorted by key
-	resource *wireResource // of the entries; nil if there are none
+	resource *wireResource // of the entries; nil before there are any
 }
 
+// An entry is a registry.Entry without its group.
 type entry struct {
 	Key   string `json:"k"`
 	Value string `json:"v"`
@@ -233,42 +243,43 @@ func (e entry) in(name registry.Group) registry.Entry {
 	return registry.Entry{Group: name, Key: e.Key, Value: e.Value}
 }
 
-// set replaces the entries of a group by others, which are sorted by key. If they
-// are invalid, the group is kept. They are parsed and encoded, which is most of
-// the work, without the lock: registry.Target lets nobody else change the group
-// meanwhile.
-func (t *Target) set(name registry.Group, entries []entry) error {
+// setEntries replaces the entries of a group by others, which are sorted by key. If they
+// are invalid, it returns an error and the group keeps its entries.
+//
+// Entries are parsed and encoded, which is most of the work, without holding mu: by the
+// contract of registry.Target, no other call changes the same group meanwhile.
+func (t *Target) setEntries(name registry.Group, entries []entry) error {
 	if len(entries) == 0 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.drop(name)
+		t.dropGroup(name)
 		return nil
 	}
 	parsed, err := parse(name, entries)
 	if err != nil {
 		return err
 	}
-	r, err := encode(parsed, t.address(name, parsed))
+	r, err := encode(parsed, t.assignAddress(name, parsed))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.group(name)
+	g := t.groupOrNew(name)
 	switch {
 	case err == nil:
 		if g.resource == nil {
-			t.added[g.bucket] = true
+			t.newHostBuckets[g.bucket] = true
 		}
 		g.entries = entries
 		t.served.replace(g, r)
-		t.touch(name)
+		t.markChanged(name)
 	case g.resource == nil:
-		t.vips.remove(name) // nobody was sent its address
-		t.drop(name)
+		t.vips.removeHost(name) // at once, because its address was never served
+		t.dropGroup(name)
 	}
 	return err
 }
 
-// group returns a group, and creates it if there is none. The caller holds mu.
-func (t *Target) group(name registry.Group) *servedGroup {
+// groupOrNew returns a group, and creates it if it does not exist. The caller holds mu.
+func (t *Target) groupOrNew(name registry.Group) *servedGroup {
 	g := t.groups[name]
 	if g == nil {
 		g = &servedGroup{bucket: bucketOf(name)}
@@ -277,34 +288,34 @@ func (t *Target) group(name registry.Group) *servedGroup {
 	return g
 }
 
-// drop deletes a group. The caller holds mu.
-func (t *Target) drop(name registry.Group) {
+// dropGroup deletes a group and reserves its address. The caller holds mu.
+func (t *Target) dropGroup(name registry.Group) {
 	if g := t.groups[name]; g != nil {
 		t.served.replace(g, nil)
-		t.vips.reserve(name, time.Now())
+		t.vips.reserveAddresses(name, time.Now())
 		delete(t.groups, name)
-		t.touch(name)
+		t.markChanged(name)
 	}
 }
 
-// touch has a group pushed and kept. The caller holds mu.
-func (t *Target) touch(name registry.Group) {
-	t.dirty[bucketOf(name)] = true
-	if t.changed.IsZero() {
-		t.changed = time.Now()
+// markChanged marks a group to be pushed and persisted. The caller holds mu.
+func (t *Target) markChanged(name registry.Group) {
+	t.dirtyBuckets[bucketOf(name)] = true
+	if t.changedSince.IsZero() {
+		t.changedSince = time.Now()
 	}
 	t.wake()
 }
 
-// address returns the address of a group; none if it asks for none or there is none
-// left.
-func (t *Target) address(name registry.Group, r parsedGroup) netip.Addr {
+// assignAddress returns the virtual address of a group. It is invalid if the group requests
+// none, or if none is left.
+func (t *Target) assignAddress(name registry.Group, r parsedGroup) netip.Addr {
 	if r.VIP == "" || !t.o.VIPs.IsValid() {
 		return netip.Addr{}
 	}
 	t.mu.Lock()
-	t.vips.add(name)
-	vip := t.vips.of(name)
+	t.vips.addHost(name)
+	vip := t.vips.addressOf(name)
 	t.mu.Unlock()
 	if !vip.IsValid() {
 		t.o.Observe(Observation{Kind: ObservedNoAddress})

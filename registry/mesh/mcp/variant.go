@@ -13,35 +13,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A protocolVariant is a stream in one of the two variants of the protocol. The client may
-// be an istiod or a data plane.
+// A protocolVariant is a gRPC stream in one of the two variants of xDS. Its client may be an
+// istiod or a data plane.
 type protocolVariant interface {
 	istiodStream
 
-	// firstType reads the first request, which receive and serve read again.
-	firstType() (typeURL string, err error)
+	// peekType returns the type of the first request. receive and serve return that
+	// request again.
+	peekType() (typeURL string, err error)
 
-	// serve answers a data plane.
+	// serve serves a data plane until the stream ends.
 	serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error
 
-	slow() <-chan struct{} // ready once a client is too slow to read
+	// slow is ready once the client took too long to read a response.
+	slow() <-chan struct{}
 }
 
-// An istiodStream is the stream of an istiod. What answer returns sends the next set;
-// nil: it does not differ from the last.
+// An istiodStream is a stream whose client is an istiod.
 type istiodStream interface {
 	receive() (xdsRequest, error)
+
+	// answer returns a function that sends a set as a response, or nil if the client
+	// already has everything in the set.
 	answer(to *typeSubscription, next *servedSnapshot, nonce string) (send func() error)
 }
 
-// A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
-// the time in which the client reads an answer.
+// A grpcStream is a gRPC stream whose first request can be peeked at. It reports a client
+// that takes too long to read a response.
 type grpcStream[Request xdsRequest, Response any] struct {
 	rpc[Request, Response]
 
-	ahead   Request
-	isAhead bool
-	late    chan struct{}
+	peeked    Request
+	hasPeeked bool
+	late      chan struct{}
 }
 
 type rpc[Request, Response any] interface {
@@ -50,7 +54,8 @@ type rpc[Request, Response any] interface {
 	Send(response Response) error
 }
 
-// A xdsRequest asks for a type, and confirms or refuses an answer, in either variant.
+// An xdsRequest is a request of either variant: it requests a type, or confirms or rejects a
+// response.
 type xdsRequest interface {
 	GetNode() *corev3.Node
 	GetTypeUrl() string
@@ -62,24 +67,25 @@ func newGRPCStream[Request xdsRequest, Response any](over rpc[Request, Response]
 	return grpcStream[Request, Response]{rpc: over, late: make(chan struct{}, 1)}
 }
 
-func (s *grpcStream[Request, Response]) firstType() (string, error) {
+func (s *grpcStream[Request, Response]) peekType() (string, error) {
 	r, err := s.rpc.Recv()
-	s.ahead, s.isAhead = r, err == nil
+	s.peeked, s.hasPeeked = r, err == nil
 	return r.GetTypeUrl(), err
 }
 
-// Recv implements the stream of grpc.
+// Recv returns the peeked request if there is one, and else receives the next.
 func (s *grpcStream[Request, Response]) Recv() (Request, error) {
-	if s.isAhead {
-		s.isAhead = false
-		return s.ahead, nil
+	if s.hasPeeked {
+		s.hasPeeked = false
+		return s.peeked, nil
 	}
 	return s.rpc.Recv()
 }
 
-// Send implements the stream of grpc.
+// Send sends a response. Once the client has not read it within readAnswerWithin, slow is
+// ready.
 func (s *grpcStream[Request, Response]) Send(r Response) error {
-	timer := time.AfterFunc(readWithin, func() {
+	timer := time.AfterFunc(readAnswerWithin, func() {
 		select {
 		case s.late <- struct{}{}:
 		default:
@@ -93,7 +99,7 @@ func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
 
 func (s *grpcStream[Request, Response]) receive() (xdsRequest, error) { return s.Recv() }
 
-// sotwStream is the state-of-the-world variant, which istiod speaks: each answer is the
+// sotwStream is the state-of-the-world variant, which istiod uses: each response is the
 // whole set.
 type sotwStream struct {
 	grpcStream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]
@@ -105,14 +111,14 @@ func (s *sotwStream) serve(ctx context.Context, by *dataplane.Server, observe fu
 
 func (s *sotwStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
 	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.version, Nonce: nonce}
-	res.Resources = make([]*anypb.Any, len(next.content))
-	for i, r := range next.content {
+	res.Resources = make([]*anypb.Any, len(next.resources))
+	for i, r := range next.resources {
 		res.Resources[i] = r.wire
 	}
 	return func() error { return s.Send(res) }
 }
 
-// deltaStream is the incremental variant: each answer is what changed.
+// deltaStream is the incremental variant: each response has the changes since the last one.
 type deltaStream struct {
 	grpcStream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]
 }
@@ -122,13 +128,15 @@ func (d *deltaStream) serve(ctx context.Context, by *dataplane.Server, observe f
 }
 
 func (d *deltaStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
-	changed, removed := next.since(to.last)
-	if to.last == nil {
-		changed, removed = next.sinceKnown(to.known)
+	changed, removed := next.changesSince(to.lastSent)
+	if to.lastSent == nil {
+		changed, removed = next.changesSinceVersions(to.initialVersions)
 	} else if len(changed)+len(removed) == 0 {
 		return nil
 	}
-	res := &discovery.DeltaDiscoveryResponse{TypeUrl: to.typeURL, SystemVersionInfo: next.version, Nonce: nonce, RemovedResources: removed}
+	res := &discovery.DeltaDiscoveryResponse{
+		TypeUrl: to.typeURL, SystemVersionInfo: next.version, Nonce: nonce, RemovedResources: removed,
+	}
 	for _, r := range changed {
 		res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
 	}

@@ -9,71 +9,81 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// vipAllocator gives every host an address that depends on the set of hosts alone, not
-// on their order: the same on every replica, and after a restart. A host has
-// its first choice unless another wants the same. Then neither has it, and each
-// has its next, which is in a part of the range without first choices; and so
-// on. So an address that a host had to leave is nobody's while both are there.
+// vipAllocator assigns virtual addresses to hosts. An address depends only on the set of
+// hosts, not on the order in which they came, so that it is the same on every replica and
+// after a restart.
+//
+// The choices of a host are a sequence of addresses that follows from its name
+// (serviceentry.VIP). Each host claims its first choice. If several hosts claim the same
+// address, none of them gets it: each claims its next choice, which is in another part of
+// the range. So an address that a host had to give up is unused while both hosts exist.
+//
+// It is guarded by Target.mu.
 type vipAllocator struct {
-	within netip.Prefix
-	claims map[netip.Addr][]registry.Group // the hosts that claim an address
-	choice map[registry.Group]int          // the number of the one that a host has
-	moved  map[registry.Group]struct{}     // hosts whose address changed since of returned it
-	gone   map[registry.Group]time.Time    // hosts that went, whose addresses are reserved, and since when
+	prefix     netip.Prefix
+	claims     map[netip.Addr][]registry.Group // hosts that claim an address
+	choices    map[registry.Group]int          // number of the choice that is a host's address
+	movedHosts map[registry.Group]struct{}     // hosts whose address changed after addressOf returned it
+
+	// removedAt has the removed hosts whose addresses are still reserved.
+	removedAt map[registry.Group]time.Time
 }
 
 func newVIPAllocator(within netip.Prefix) vipAllocator {
 	return vipAllocator{
-		within: within, claims: make(map[netip.Addr][]registry.Group),
-		choice: make(map[registry.Group]int), moved: make(map[registry.Group]struct{}), gone: make(map[registry.Group]time.Time),
+		prefix: within, claims: make(map[netip.Addr][]registry.Group),
+		choices: make(map[registry.Group]int), movedHosts: make(map[registry.Group]struct{}),
+		removedAt: make(map[registry.Group]time.Time),
 	}
 }
 
-// of returns the address of a host, none if its choices are exhausted.
-func (v *vipAllocator) of(host registry.Group) netip.Addr {
-	delete(v.moved, host)
-	return serviceentry.VIP(v.within, host.Name, v.choice[host])
+// addressOf returns the address of a host. It is invalid if the host has no choice left.
+func (v *vipAllocator) addressOf(host registry.Group) netip.Addr {
+	delete(v.movedHosts, host)
+	return serviceentry.VIP(v.prefix, host.Name, v.choices[host])
 }
 
-// add adds a host. Its addresses are not reserved any more.
-func (v *vipAllocator) add(host registry.Group) {
-	delete(v.gone, host)
-	if _, there := v.choice[host]; !there {
-		v.claim(host, 0)
+// addHost adds a host, or ends the reservation of its addresses if it was removed. Adding
+// it twice is not an error.
+func (v *vipAllocator) addHost(host registry.Group) {
+	delete(v.removedAt, host)
+	if _, there := v.choices[host]; !there {
+		v.claimChoice(host, 0)
 	}
 }
 
-// claim gives a host its n-th choice, or a later one if others claim that.
-func (v *vipAllocator) claim(host registry.Group, n int) {
-	v.choice[host] = n
-	v.moved[host] = struct{}{}
-	at := serviceentry.VIP(v.within, host.Name, n)
+// claimChoice gives a host its n-th choice, or a later one if other hosts claim that one.
+func (v *vipAllocator) claimChoice(host registry.Group, n int) {
+	v.choices[host] = n
+	v.movedHosts[host] = struct{}{}
+	at := serviceentry.VIP(v.prefix, host.Name, n)
 	if !at.IsValid() {
 		return
 	}
 	others := v.claims[at]
 	v.claims[at] = append(others, host)
 	if len(others) == 1 {
-		v.claim(others[0], n+1)
+		v.claimChoice(others[0], n+1)
 	}
 	if len(others) > 0 {
-		v.claim(host, n+1)
+		v.claimChoice(host, n+1)
 	}
 }
 
-func (v *vipAllocator) remove(host registry.Group) {
-	if _, there := v.choice[host]; there {
-		v.release(host, 0)
-		delete(v.choice, host)
-		delete(v.moved, host)
+// removeHost removes a host and its claims at once.
+func (v *vipAllocator) removeHost(host registry.Group) {
+	if _, there := v.choices[host]; there {
+		v.releaseClaims(host, 0)
+		delete(v.choices, host)
+		delete(v.movedHosts, host)
 	}
 }
 
-// release removes the claims of a host from its n-th choice on. A host that is the
-// only one left to claim an address gets it.
-func (v *vipAllocator) release(host registry.Group, n int) {
-	for ; n <= v.choice[host]; n++ {
-		at := serviceentry.VIP(v.within, host.Name, n)
+// releaseClaims removes the claims of a host from its n-th choice on. If that leaves one
+// host that claims an address, the address becomes that host's.
+func (v *vipAllocator) releaseClaims(host registry.Group, n int) {
+	for ; n <= v.choices[host]; n++ {
+		at := serviceentry.VIP(v.prefix, host.Name, n)
 		if !at.IsValid() {
 			return
 		}
@@ -82,32 +92,32 @@ func (v *vipAllocator) release(host registry.Group, n int) {
 		switch {
 		case len(left) == 0:
 			delete(v.claims, at)
-		case len(left) == 1 && v.choice[left[0]] > n:
-			v.release(left[0], n+1)
-			v.choice[left[0]] = n
-			v.moved[left[0]] = struct{}{}
+		case len(left) == 1 && v.choices[left[0]] > n:
+			v.releaseClaims(left[0], n+1)
+			v.choices[left[0]] = n
+			v.movedHosts[left[0]] = struct{}{}
 		}
 	}
 }
 
-// reservedFor is how long the addresses of a host that is gone are kept from others:
-// clients may cache what they resolved that long.
+// reservedFor is how long the addresses of a removed host are not assigned to others,
+// because clients may cache resolved names that long.
 const reservedFor = time.Hour
 
-// reserve keeps the addresses of a host that is gone from others.
-func (v *vipAllocator) reserve(host registry.Group, since time.Time) {
-	if _, had := v.choice[host]; had {
-		v.gone[host] = since
+// reserveAddresses marks a host as removed, and keeps its claims until the reservation
+// expires.
+func (v *vipAllocator) reserveAddresses(host registry.Group, since time.Time) {
+	if _, had := v.choices[host]; had {
+		v.removedAt[host] = since
 	}
 }
 
-// expire removes the hosts whose addresses were reserved for long enough, and
-// returns them.
-func (v *vipAllocator) expire(now time.Time) (hosts []registry.Group) {
-	for host, since := range v.gone {
+// expireReservations removes the hosts whose reservation has expired, and returns them.
+func (v *vipAllocator) expireReservations(now time.Time) (hosts []registry.Group) {
+	for host, since := range v.removedAt {
 		if now.Sub(since) >= reservedFor {
-			delete(v.gone, host)
-			v.remove(host)
+			delete(v.removedAt, host)
+			v.removeHost(host)
 			hosts = append(hosts, host)
 		}
 	}

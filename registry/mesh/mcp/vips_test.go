@@ -14,9 +14,9 @@ func host(n int) registry.Group { return registry.Group{Name: fmt.Sprintf("s%d.b
 
 // table returns who has which address.
 func (v *vipAllocator) table() map[registry.Group]netip.Addr {
-	out := make(map[registry.Group]netip.Addr, len(v.choice))
-	for h := range v.choice {
-		out[h] = v.of(h)
+	out := make(map[registry.Group]netip.Addr, len(v.choices))
+	for h := range v.choices {
+		out[h] = v.addressOf(h)
 	}
 	return out
 }
@@ -33,15 +33,15 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 			for range 400 {
 				n := random.IntN(200)
 				if set[n] = !set[n]; set[n] {
-					one.add(host(n))
+					one.addHost(host(n))
 				} else {
-					one.remove(host(n))
+					one.removeHost(host(n))
 					delete(set, n)
 				}
 			}
 			other := newVIPAllocator(within)
 			for n := range set { // in any order
-				other.add(host(n))
+				other.addHost(host(n))
 			}
 			got := one.table()
 			if !maps.Equal(got, other.table()) {
@@ -55,9 +55,9 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 				used[at] = h
 			}
 			for n := range set {
-				one.remove(host(n))
+				one.removeHost(host(n))
 			}
-			if len(one.claims)+len(one.choice)+len(one.moved) != 0 {
+			if len(one.claims)+len(one.choices)+len(one.movedHosts) != 0 {
 				t.Fatalf("%+v without hosts, want it empty", one)
 			}
 		}
@@ -69,7 +69,7 @@ func TestVIPs_FreedAddress(t *testing.T) {
 	v, former := newVIPAllocator(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
 	moved := 0
 	for n := range 300 {
-		v.add(host(n))
+		v.addHost(host(n))
 		for h, at := range v.table() {
 			if was, there := former[at]; there && was != h && at.IsValid() {
 				t.Fatalf("%s was of %s and is of %s, want it of nobody else", at, was.Name, h.Name)
