@@ -215,7 +215,7 @@ func testBroken(t *testing.T, w *world) {
 	group := want[0].Group
 	group.Name = broken
 	_, err := w.target.Read(t.Context(), group)
-	refusedWith(t, err, broken, "mend or delete it")
+	refusedWith(t, err, broken, "repair or delete it")
 }
 
 // testWriteUnanswered repeats a write whose answer was lost.

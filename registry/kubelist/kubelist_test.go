@@ -40,17 +40,17 @@ func TestRead_Partial(t *testing.T) {
 	t.Parallel()
 	for i := range len(pods) {
 		if _, _, err := read(pods[:i]); err == nil || errors.Is(err, io.EOF) {
-			t.Errorf("%s: error %v, want one that is no end", pods[:i], err)
+			t.Errorf("%s: error %v, want one other than io.EOF", pods[:i], err)
 		}
 	}
 	for text, want := range map[string]string{
-		`{}`:                                   `no list of Pod but ""`,
-		`{"kind":"Status"}`:                    `no list of Pod but "Status"`,
-		`{"kind":"NodeList","items":[]}`:       `no list of Pod but "NodeList"`,
-		`{"kind":"PodList","items":{}}`:        `its items are no list`,
+		`{}`:                                   `expected a list of Pod, got ""`,
+		`{"kind":"Status"}`:                    `expected a list of Pod, got "Status"`,
+		`{"kind":"NodeList","items":[]}`:       `expected a list of Pod, got "NodeList"`,
+		`{"kind":"PodList","items":{}}`:        `items: expected a list`,
 		`{"kind":"PodList","items":[1,}`:       `invalid character`,
 		`{"kind":7}`:                           `cannot unmarshal`,
-		`[]`:                                   `no object of JSON`,
+		`[]`:                                   `not a JSON object`,
 		`<html>`:                               `invalid character`,
 		`{"kind":"PodList","metadata":"none"}`: `cannot unmarshal`,
 	} {

@@ -22,20 +22,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Directory is a Store in a directory. It has a YAML file for each name, with a
-// ServiceEntry and the DestinationRule beside it, if there is one. The bytes depend on
-// the objects alone. A file is replaced as a whole: it is written under a name that
-// istiod does not read, and renamed.
+// A Directory is a Store in a directory. For each name it has a YAML file with the
+// ServiceEntry and, if there is one, the DestinationRule of that name. The same objects give
+// the same bytes. A file is replaced as a whole: it is written under a name that istiod
+// ignores, and renamed.
 type Directory struct{ path string }
 
-// NewDirectory returns a store in a directory, which has to exist.
+// NewDirectory returns a store in a directory, which must exist.
 func NewDirectory(path string) *Directory { return &Directory{path} }
 
 const extension = ".yaml"
 
-// List implements Store. Objects in other files than that of their name are Elsewhere.
+// List implements Store. An object in a file that is not named after it is Elsewhere.
 func (d *Directory) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
-	files, err := d.files()
+	files, err := d.objectFiles()
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
 	}
@@ -44,8 +44,9 @@ func (d *Directory) List(ctx context.Context, kind, namespace string) ([]service
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		documents, err := d.read(file)
-		if errors.Is(err, registry.ErrRefused) || errors.Is(err, fs.ErrPermission) { // listed by name alone: Get returns the error
+		documents, err := d.readDocuments(file)
+		if errors.Is(err, registry.ErrRefused) || errors.Is(err, fs.ErrPermission) {
+			// It has only its name. Get returns the error.
 			all = append(all, serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: file}})
 			continue
 		}
@@ -62,17 +63,19 @@ func (d *Directory) List(ctx context.Context, kind, namespace string) ([]service
 	return all, nil
 }
 
-// files returns the files that istiod reads, which include those in subdirectories.
-func (d *Directory) files() (all []string, err error) {
+// objectFiles returns the paths of all files that istiod reads, which include those in
+// subdirectories.
+func (d *Directory) objectFiles() (all []string, err error) {
 	err = fs.WalkDir(os.DirFS(d.path), ".", func(path string, f fs.DirEntry, err error) error {
-		switch extended := filepath.Ext(path); {
-		case path != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)): // it went, or we may not read it
+		isUnreadable := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+		switch ext := filepath.Ext(path); {
+		case path != "." && isUnreadable: // a subdirectory that was deleted, or that we may not read
 			return fs.SkipDir
 		case err != nil:
 			return err
-		case f.IsDir() && f.Name() == ".git": // it is large and has no objects
+		case f.IsDir() && f.Name() == ".git": // large, and without objects
 			return fs.SkipDir
-		case !f.IsDir() && (extended == extension || extended == ".yml"):
+		case !f.IsDir() && (ext == extension || ext == ".yml"):
 			all = append(all, path)
 		}
 		return nil
@@ -80,39 +83,39 @@ func (d *Directory) files() (all []string, err error) {
 	return all, err
 }
 
-// maxFile is more than the bytes of any file of ours.
+// maxFile is more than the size of any file that we write.
 const maxFile = 4 << 20
 
-// A fileDocument is an object in a file.
+// A fileDocument is a YAML document in a file, which is one object.
 type fileDocument struct {
 	serviceentry.Object
 
-	text string // without separators
+	text string // without the lines of --- around it
 }
 
-// read returns the documents of a file; none if there is no file.
-func (d *Directory) read(name string) ([]fileDocument, error) {
+// readDocuments returns the documents of a file. A file that does not exist has none.
+func (d *Directory) readDocuments(name string) ([]fileDocument, error) {
 	path := filepath.Join(d.path, name)
 	text, err := d.readFile(name)
 	if err != nil {
 		return nil, err
 	}
 	var all []fileDocument
-	for _, one := range separators.Split(string(text), -1) {
+	for _, one := range documentStart.Split(string(text), -1) {
 		if strings.TrimSpace(one) == "" {
 			continue
 		}
-		o, err := decode(one)
+		o, err := decodeDocument(one)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s is no ServiceEntry, mend or delete it: %w", registry.ErrRefused, path, err)
+			return nil, fmt.Errorf("%w: %s is not a ServiceEntry; repair or delete it: %w", registry.ErrRefused, path, err)
 		}
 		all = append(all, o)
 	}
 	return all, nil
 }
 
-// readFile reads a file of at most maxFile bytes, nil if there is none. If the directory
-// is missing that is an error, because its content is unknown.
+// readFile returns the content of a file of at most maxFile bytes, or nil if the file does
+// not exist. If the directory does not exist, it fails, because the content is unknown.
 func (d *Directory) readFile(name string) ([]byte, error) {
 	text, err := readFile(filepath.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,12 +131,13 @@ func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && isLink(path):
-		return nil, fmt.Errorf("%w: %s is a link that cannot be followed, delete it: %w", registry.ErrRefused, path, err)
+		return nil, fmt.Errorf("%w: %s is a link that cannot be followed; delete it: %w", registry.ErrRefused, path, err)
 	case err != nil:
 		return nil, fmt.Errorf("directory: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, fmt.Errorf("%w: %s is no file of at most %d bytes, delete it", registry.ErrRefused, path, maxFile)
+		return nil, fmt.Errorf("%w: %s is not a regular file of at most %d bytes; delete it",
+			registry.ErrRefused, path, maxFile)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -147,16 +151,16 @@ func isLink(path string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-// separator divides the documents of a file that we write.
-const separator = "\n---\n"
+// documentSeparator is between the documents of a file that we write.
+const documentSeparator = "\n---\n"
 
-// separators matches the line of --- before a document, which may continue with a comment
-// or the document itself.
-var separators = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
+// documentStart matches the --- that begins a document. A comment or the document itself may
+// follow on the same line.
+var documentStart = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
 
-var errRest = errors.New("a further document begins without a line of ---")
+var errSecondDocument = errors.New("a second document begins without a line of ---")
 
-// checkSingle returns an error if a text is more than one document to YAML.
+// checkSingle returns an error if a text is more than one YAML document.
 func checkSingle(text string) error {
 	stream := goyaml.NewDecoder(strings.NewReader(text))
 	for range 2 {
@@ -168,12 +172,12 @@ func checkSingle(text string) error {
 			return err
 		}
 	}
-	return errRest
+	return errSecondDocument
 }
 
-// decode reads a document. Its version is a hash of it. Of another kind of object it
-// returns the kind alone.
-func decode(text string) (fileDocument, error) {
+// decodeDocument parses a document. The object's version is a hash of the text. An object of
+// a kind that we do not write has only its kind.
+func decodeDocument(text string) (fileDocument, error) {
 	d := fileDocument{text: strings.TrimSpace(text)}
 	if err := checkSingle(text); err != nil {
 		return d, err
@@ -197,19 +201,22 @@ func decode(text string) (fileDocument, error) {
 	return d, err
 }
 
-// file returns the objects in the file of a name: the ServiceEntry and the rule of that
-// name, or one of them.
-func (d *Directory) file(namespace, name string) (map[string]fileDocument, error) {
-	all, err := d.read(name + extension)
+// objectsInFile returns the objects in the file of a name, by kind: the ServiceEntry and the
+// DestinationRule of that name, or one of them. A file with anything else is refused,
+// because the next write would delete that.
+func (d *Directory) objectsInFile(namespace, name string) (map[string]fileDocument, error) {
+	all, err := d.readDocuments(name + extension)
 	if err != nil {
 		return nil, err
 	}
 	objects := make(map[string]fileDocument, len(all))
 	for _, o := range all {
 		_, twice := objects[o.Kind]
-		if twice || o.Kind != serviceentry.ObjectKind && o.Kind != serviceentry.RuleKind || o.Metadata.Name != name || o.Metadata.Namespace != namespace {
-			return nil, fmt.Errorf("%w: %s holds more than a ServiceEntry of that name and namespace %s and its DestinationRule: keep others in files of their own",
-				registry.ErrRefused, filepath.Join(d.path, name+extension), namespace) // the next write would delete them
+		isOurKind := o.Kind == serviceentry.ObjectKind || o.Kind == serviceentry.RuleKind
+		if twice || !isOurKind || o.Metadata.Name != name || o.Metadata.Namespace != namespace {
+			const format = "%w: %s holds more than a ServiceEntry of that name and namespace %s and its DestinationRule: " +
+				"move other objects to files of their own"
+			return nil, fmt.Errorf(format, registry.ErrRefused, filepath.Join(d.path, name+extension), namespace)
 		}
 		objects[o.Kind] = o
 	}
@@ -221,7 +228,7 @@ func (d *Directory) Get(ctx context.Context, kind, namespace, name string) (*ser
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	objects, err := d.file(namespace, name)
+	objects, err := d.objectsInFile(namespace, name)
 	o, there := objects[kind]
 	if err != nil || !there {
 		return nil, err
@@ -229,12 +236,12 @@ func (d *Directory) Get(ctx context.Context, kind, namespace, name string) (*ser
 	return &o.Object, nil
 }
 
-// change replaces an object of a file by a text; an empty one deletes it. The error is
-// registry.ErrConflict if the file has another version of the object. The other object
-// of the file is kept.
-func (d *Directory) change(o serviceentry.Object, text string) error {
+// replaceObject replaces an object in its file by a text, or deletes it if the text is
+// empty. The other object in the file is not changed. The error is registry.ErrConflict if
+// the file has another version of the object.
+func (d *Directory) replaceObject(o serviceentry.Object, text string) error {
 	m := o.Metadata
-	objects, err := d.file(m.Namespace, m.Name)
+	objects, err := d.objectsInFile(m.Namespace, m.Name)
 	if err != nil {
 		return err
 	}
@@ -251,12 +258,12 @@ func (d *Directory) change(o serviceentry.Object, text string) error {
 	if len(texts) == 0 {
 		err = os.Remove(filepath.Join(d.path, m.Name+extension))
 	} else {
-		err = d.replace(m.Name+extension, []byte(strings.Join(texts, separator)+"\n"))
+		err = d.replaceFile(m.Name+extension, []byte(strings.Join(texts, documentSeparator)+"\n"))
 	}
 	if err != nil {
 		return fmt.Errorf("directory: %w", err)
 	}
-	return d.sync()
+	return d.syncDirectory()
 }
 
 // Put implements Store.
@@ -264,11 +271,11 @@ func (d *Directory) Put(ctx context.Context, o serviceentry.Object) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	text, err := encode(o)
+	text, err := encodeObject(o)
 	if err != nil {
 		return err
 	}
-	return d.change(o, text)
+	return d.replaceObject(o, text)
 }
 
 // Delete implements Store.
@@ -276,12 +283,12 @@ func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return d.change(o, "")
+	return d.replaceObject(o, "")
 }
 
-// encode returns an object as YAML, always the same for the same object. An object that
-// YAML would change is refused.
-func encode(o serviceentry.Object) (string, error) {
+// encodeObject returns an object as YAML. The same object gives the same text. An object
+// that YAML does not preserve is refused.
+func encodeObject(o serviceentry.Object) (string, error) {
 	o.Metadata.ResourceVersion, o.Metadata.UID = "", ""
 	text, err := yaml.Marshal(o)
 	if err != nil {
@@ -289,18 +296,19 @@ func encode(o serviceentry.Object) (string, error) {
 	}
 	var back serviceentry.Object
 	if err := yaml.Unmarshal(text, &back); err != nil || metadata.JSON(back) != metadata.JSON(o) {
-		return "", fmt.Errorf("%w: YAML does not keep it unchanged", registry.ErrRefused)
+		return "", fmt.Errorf("%w: YAML does not preserve it", registry.ErrRefused)
 	}
 	return strings.TrimSpace(string(text)), nil
 }
 
-// replace replaces a file. After an error there is the old or the new one, whole.
-func (d *Directory) replace(name string, text []byte) error {
+// replaceFile replaces a file atomically: after an error, the old or the new content is
+// there as a whole.
+func (d *Directory) replaceFile(name string, text []byte) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // if it was not renamed
+	defer func() { _ = os.Remove(f.Name()) }() // fails if it was renamed
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
@@ -308,11 +316,11 @@ func (d *Directory) replace(name string, text []byte) error {
 	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil {
 		return err
 	}
-	return d.sync()
+	return d.syncDirectory()
 }
 
-// sync makes the names of files durable.
-func (d *Directory) sync() error {
+// syncDirectory makes renamed and removed files durable.
+func (d *Directory) syncDirectory() error {
 	f, err := os.Open(d.path)
 	if err != nil {
 		return err

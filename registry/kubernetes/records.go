@@ -22,18 +22,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// configMap is the kind of the objects that keep records.
+// configMap is the kind of the objects in which records are stored.
 const configMap = "ConfigMap"
 
+// recordsName returns the name of the ConfigMap with the records of a kind. The file has
+// the same name after a dot.
 func recordsName(owner, kind string) string {
 	return "xds-bridge." + metadata.OwnerMark(owner) + "." + kind
 }
 
-// maxRecords is how many bytes a ConfigMap may have:
+// maxRecords is the maximum size of a ConfigMap in bytes:
 // https://kubernetes.io/docs/concepts/configuration/configmap/
 const maxRecords = 1 << 20
 
-// configMapRecorder keeps records in a ConfigMap for each kind, beside the objects.
+// configMapRecorder stores the records of each kind in a ConfigMap, in the namespace of the
+// objects.
 type configMapRecorder struct {
 	api              *API
 	owner, namespace string
@@ -44,14 +47,14 @@ func (a *API) Recorder(owner, namespace string) registry.Recorder {
 	return configMapRecorder{a, owner, namespace}
 }
 
-func (c configMapRecorder) ref(kind string) objectRef {
+func (c configMapRecorder) refOf(kind string) objectRef {
 	return objectRef{configMap, c.namespace, recordsName(c.owner, kind)}
 }
 
 // Records implements registry.Recorder.
 func (c configMapRecorder) Records(ctx context.Context, kind string) (map[string]string, error) {
-	r := c.ref(kind)
-	u, err := c.api.objects(r).Get(unlogged(ctx), r.name, metav1.GetOptions{})
+	r := c.refOf(kind)
+	u, err := c.api.clientFor(r).Get(withoutLog(ctx), r.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, r.name) {
 		return map[string]string{}, nil
 	}
@@ -59,7 +62,7 @@ func (c configMapRecorder) Records(ctx context.Context, kind string) (map[string
 		return nil, explain(err, "get", r)
 	}
 	if u.GetKind() != configMap {
-		return nil, fmt.Errorf("the answer is no %s but %q", configMap, u.GetKind())
+		return nil, fmt.Errorf("expected a %s, got %q", configMap, u.GetKind())
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {
@@ -68,16 +71,16 @@ func (c configMapRecorder) Records(ctx context.Context, kind string) (map[string
 	return data, nil
 }
 
-// Record implements registry.Recorder. It changes these texts alone: other replicas
-// write others. If together they make the ConfigMap too large, each is stored by itself,
-// first what makes room.
+// Record implements registry.Recorder. It changes only the given texts, because other
+// replicas write the others. If the ConfigMap would be too large with all of them, it stores
+// them one by one: first those that are deleted, then the others, the shortest first.
 func (c configMapRecorder) Record(ctx context.Context, kind string, texts map[string]string) error {
-	r, ctx, size := c.ref(kind), unlogged(ctx), 0
+	r, ctx, size := c.refOf(kind), withoutLog(ctx), 0
 	for _, text := range texts {
 		size += len(text)
 	}
 	if size <= maxRecords {
-		if verb, err := c.store(ctx, r, texts); err == nil || !apierrors.IsInvalid(err) {
+		if verb, err := c.patchOrCreate(ctx, r, texts); err == nil || !apierrors.IsInvalid(err) {
 			return explain(err, verb, r)
 		}
 	}
@@ -86,10 +89,11 @@ func (c configMapRecorder) Record(ctx context.Context, kind string, texts map[st
 		return cmp.Or(cmp.Compare(len(texts[a]), len(texts[b])), cmp.Compare(a, b))
 	}) {
 		if n := len(texts[name]); n > maxRecords {
-			refused[name] = fmt.Errorf("%w: a record of %d bytes, a ConfigMap may have %d", registry.ErrRefused, n, maxRecords)
+			refused[name] = fmt.Errorf("%w: record of %d bytes, a ConfigMap may have at most %d",
+				registry.ErrRefused, n, maxRecords)
 			continue
 		}
-		verb, err := c.store(ctx, r, map[string]string{name: texts[name]})
+		verb, err := c.patchOrCreate(ctx, r, map[string]string{name: texts[name]})
 		if err = explain(err, verb, r); errors.Is(err, registry.ErrRefused) {
 			refused[name] = err
 		} else if err != nil {
@@ -99,17 +103,20 @@ func (c configMapRecorder) Record(ctx context.Context, kind string, texts map[st
 	return refused.Err()
 }
 
-// store patches texts into a ConfigMap, or creates it. It returns what it did last and
-// the error of the API server.
-func (c configMapRecorder) store(ctx context.Context, r objectRef, texts map[string]string) (verb string, err error) {
-	data := make(map[string]any, len(texts)) // null deletes
+// patchOrCreate patches texts into a ConfigMap, or creates the ConfigMap if it does not
+// exist. It returns the verb of its last request, and the API server's error.
+func (c configMapRecorder) patchOrCreate(
+	ctx context.Context, r objectRef, texts map[string]string,
+) (verb string, err error) {
+	data := make(map[string]any, len(texts)) // in a merge patch, null deletes a key
 	for name, text := range texts {
 		if data[name] = nil; text != "" {
 			data[name] = text
 		}
 	}
 	how := metav1.PatchOptions{FieldManager: c.api.manager}
-	_, err = c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(metadata.JSON(map[string]any{"data": data})), how)
+	patch := []byte(metadata.JSON(map[string]any{"data": data}))
+	_, err = c.api.clientFor(r).Patch(ctx, r.name, types.MergePatchType, patch, how)
 	if !apierrors.IsNotFound(err) || !isObject(err, r.name) {
 		return "patch", err
 	}
@@ -119,14 +126,16 @@ func (c configMapRecorder) store(ctx context.Context, r objectRef, texts map[str
 	}
 	made := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": configMap, "data": data,
-		"metadata": map[string]any{"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager}},
+		"metadata": map[string]any{
+			"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager},
+		},
 	}}
-	_, err = c.api.objects(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
+	_, err = c.api.clientFor(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
 	return "create", err
 }
 
-// fileRecorder keeps records in a hidden file for each kind, which neither istiod nor Argo CD
-// reads.
+// fileRecorder stores the records of each kind in a hidden file, which neither istiod nor
+// Argo CD reads.
 type fileRecorder struct {
 	directory *Directory
 	owner     string
@@ -135,14 +144,15 @@ type fileRecorder struct {
 // Recorder implements Store.
 func (d *Directory) Recorder(owner, _ string) registry.Recorder { return fileRecorder{d, owner} }
 
-func (h fileRecorder) file(kind string) string { return "." + recordsName(h.owner, kind) }
+func (h fileRecorder) fileName(kind string) string { return "." + recordsName(h.owner, kind) }
 
 // Records implements registry.Recorder. Its error wraps registry.ErrRefused if an operator
-// has to mend a file or allow something. A disk that fails or is full is tried again.
+// has to repair the file or allow access to it. For a disk that fails it does not, so that
+// the caller retries.
 func (h fileRecorder) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
-	path := filepath.Join(h.directory.path, h.file(kind))
-	text, err := h.directory.readFile(h.file(kind))
+	path := filepath.Join(h.directory.path, h.fileName(kind))
+	text, err := h.directory.readFile(h.fileName(kind))
 	if err != nil {
 		return nil, explainFile(err)
 	}
@@ -150,10 +160,10 @@ func (h fileRecorder) Records(_ context.Context, kind string) (map[string]string
 		return all, nil
 	}
 	if err = json.Unmarshal(text, &all); err == nil && all == nil {
-		err = errors.New("null is no object")
+		err = errors.New("null is not an object")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: records in %s: %w; mend or delete it", registry.ErrRefused, path, err)
+		return nil, fmt.Errorf("%w: records in %s: %w; repair or delete the file", registry.ErrRefused, path, err)
 	}
 	return all, nil
 }
@@ -166,15 +176,15 @@ func (h fileRecorder) Record(ctx context.Context, kind string, texts map[string]
 	}
 	all, refused := registry.MergeRecords(kept, texts, maxFile)
 	if len(all) > 0 {
-		err = h.directory.replace(h.file(kind), []byte(metadata.JSON(all)+"\n"))
-	} else if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
+		err = h.directory.replaceFile(h.fileName(kind), []byte(metadata.JSON(all)+"\n"))
+	} else if err = os.Remove(filepath.Join(h.directory.path, h.fileName(kind))); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return cmp.Or(explainFile(err), refused.Err())
 }
 
-// explainFile returns an error of a file of records. If a right is missing, it is a
-// registry.ErrRefused.
+// explainFile wraps an error of a file with records. It is a registry.ErrRefused if access
+// is denied.
 func explainFile(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: records: %w", registry.ErrRefused, err)

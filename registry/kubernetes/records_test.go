@@ -69,7 +69,7 @@ func TestRecorder_Failures(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	for code, want := range map[int]string{
-		http.StatusForbidden: "allow get for configmaps in namespace xds-bridge", http.StatusInternalServerError: "get in namespace", http.StatusOK: "the answer is no ConfigMap",
+		http.StatusForbidden: "allow get for configmaps in namespace xds-bridge", http.StatusInternalServerError: "get in namespace", http.StatusOK: "expected a ConfigMap",
 	} {
 		body := `{"kind":"Secret","apiVersion":"v1"}`
 		if code != http.StatusOK {

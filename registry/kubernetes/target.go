@@ -1,5 +1,3 @@
-// Package kubernetes stores services of registries as ServiceEntries: as objects of
-// a Kubernetes API, or as files of a directory that istiod, Git or Argo CD reads.
 package kubernetes
 
 import (
@@ -17,49 +15,58 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind,
-// and records beside them. It is safe for use by many goroutines.
+// A Store stores objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind, and
+// the bridge's records. It is safe for use by many goroutines.
 type Store interface {
 	objectStore
 
-	// Recorder returns the recorder of an owner, beside the objects of a namespace.
+	// Recorder returns the recorder of an owner. Its records are in the same namespace or
+	// directory as the objects.
 	Recorder(owner, namespace string) registry.Recorder
 
-	// Try reports whether an object of a kind could be stored in a namespace, without
-	// storing one.
+	// Try returns an error if an object of a kind could not be stored in a namespace. It
+	// stores none.
 	Try(ctx context.Context, kind, namespace string) error
 }
 
 type objectStore interface {
-	// List returns the objects of a kind and a namespace, whoever owns them. Of those
-	// that cannot be read it returns the name alone. The others may be without their
-	// endpoints.
+	// List returns the objects of a kind in a namespace, of any owner. An object that
+	// cannot be parsed has only its name. Other objects may be without their endpoints.
 	List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error)
 
-	// Get returns an object, nil if there is none.
+	// Get returns an object, or nil if it does not exist.
 	Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error)
 
-	// Put creates an object without a version, and replaces the object of its version.
-	// The error is registry.ErrConflict if that is another by now, and
-	// registry.ErrRefused if a repetition cannot help.
+	// Put creates an object if it has no version. Otherwise it replaces the stored object
+	// of the same version. The error is registry.ErrConflict if the stored object has
+	// another version, and registry.ErrRefused if a retry cannot help.
 	Put(ctx context.Context, o serviceentry.Object) error
 
-	// Delete deletes an object as it was read, with the errors of Put.
+	// Delete deletes the stored object of the same version, with the errors of Put.
 	Delete(ctx context.Context, o serviceentry.Object) error
 }
 
 // Options tune a Target.
 type Options struct {
-	Owner     string                  // the owner's name
-	Namespace string                  // of all objects
-	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
-	Accepts   func(owner string) bool // reports whether objects with another owner's mark, or none (""), may be written too; nil: none
-	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd limits a request to 1.5 MiB
-	Log       *slog.Logger            // nil: none
-	Rules     bool                    // write the DestinationRules that services ask for; else none is read
+	Owner     string       // the owner's name
+	Namespace string       // of all objects
+	VIPs      netip.Prefix // the virtual addresses that codecs request; the zero value: none
+	Log       *slog.Logger // nil: nothing is logged
+
+	// Accepts reports whether objects of another owner, or without an owner's mark (""), may
+	// be written and deleted too. If nil, none may.
+	Accepts func(owner string) bool
+
+	// MaxObject bounds an object in bytes of JSON. 0 means 1 MiB: etcd limits a request to
+	// 1.5 MiB.
+	MaxObject int
+
+	// Rules tells the target to write the DestinationRules that services request. Without
+	// it no DestinationRule is read or written.
+	Rules bool
 }
 
-// Kinds returns the kinds of objects that a target keeps.
+// Kinds returns the kinds of objects that a target reads and writes.
 func (o Options) Kinds() []string {
 	if o.Rules {
 		return []string{serviceentry.ObjectKind, serviceentry.RuleKind}
@@ -67,24 +74,32 @@ func (o Options) Kinds() []string {
 	return []string{serviceentry.ObjectKind}
 }
 
-// maxObject leaves room for what the API server adds.
+// maxObject is the default of MaxObject. It leaves room for the fields that the API server
+// adds.
 const maxObject = 1 << 20
 
-// A Target stores each group as one ServiceEntry and, if it has an entry of
-// serviceentry.SubsetsKey, a DestinationRule. An object without the owner's mark is
-// never written or deleted.
+// A Target stores each group as one ServiceEntry and, if the group has an entry with
+// serviceentry.SubsetsKey, as a DestinationRule. It never changes or deletes an object
+// without the owner's mark, unless Options.Accepts allows it. It is safe for use by many
+// goroutines.
 type Target struct {
 	registry.Recorder
 
+	// Immutable.
 	o     Options
-	owner string // as registry.Stored.Owner has it
+	owner string // the owner's mark
 	store Store
 
+	// Guarded by mu.
 	mu        sync.Mutex
-	addresses map[netip.Addr]string // by address: the name of the object that has it
-	others    map[objectRef]string  // by host: the name of an object that has another name, as listed last
-	unread    []string              // objects or files that could not be read when they were listed last
+	addresses map[netip.Addr]string // name of the object that has the address
 	state     State
+
+	// Guarded by mu: results of the last call of Groups. otherNames has, by kind and host,
+	// the name of an object that is not named after its host. unread has the names of
+	// objects or files that could not be parsed.
+	otherNames map[objectRef]string
+	unread     []string
 }
 
 // NewTarget returns a target over a store.
@@ -95,7 +110,10 @@ func NewTarget(store Store, o Options) *Target {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), store: store, addresses: make(map[netip.Addr]string)}
+	return &Target{
+		Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), store: store,
+		addresses: make(map[netip.Addr]string),
+	}
 }
 
 // Capabilities implements registry.Target.
@@ -103,8 +121,8 @@ func (t *Target) Capabilities() registry.Capabilities {
 	return registry.Capabilities{Records: t.Recorder}
 }
 
-// Groups implements registry.Target. It leaves out objects that cannot be read, and logs
-// their names. To read or write their hosts is refused.
+// Groups implements registry.Target. It leaves out objects that cannot be parsed, and logs
+// their names. Reading or writing their groups is refused.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
@@ -120,13 +138,14 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.addresses)
-	t.others = make(map[objectRef]string)
+	t.otherNames = make(map[objectRef]string)
 	t.logUnread(all)
 	for _, o := range all {
 		t.recordAddresses(o)
 		name, isRule := o.Metadata.Name, o.Kind == serviceentry.RuleKind
-		other := t.recordOther(o)
-		if o.Kind != "" && !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone: its ServiceEntry is gone
+		other := t.recordOtherNames(o)
+		// A rule counts too, because its ServiceEntry may have been deleted.
+		if o.Kind != "" && !o.Elsewhere && !names[name] && (!isRule || !other) {
 			groups, names[name] = append(groups, o.Group()), true
 		}
 	}
@@ -134,8 +153,8 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return groups, nil
 }
 
-// logUnread logs which objects of a list cannot be read whenever these are others. The
-// caller holds mu.
+// logUnread logs the names of the objects that could not be parsed whenever they change.
+// The caller holds mu.
 func (t *Target) logUnread(all []serviceentry.Object) {
 	var names []string
 	for _, o := range all {
@@ -152,90 +171,100 @@ func (t *Target) logUnread(all []serviceentry.Object) {
 	case len(names) == 0:
 		t.o.Log.Info("all objects can be read again")
 	default:
-		t.o.Log.Warn("objects that cannot be read are left out; repair or delete them", "count", len(names), "names", names[:min(len(names), shownUnread)])
+		t.o.Log.Warn("objects that cannot be read are left out; repair or delete them",
+			"count", len(names), "names", names[:min(len(names), maxLoggedNames)])
 	}
 }
 
-// shownUnread is how many names of objects are logged.
-const shownUnread = 10
+// maxLoggedNames bounds the names in one log message.
+const maxLoggedNames = 10
 
-// list returns the objects of a kind. If rules may be neither listed nor read, there are
-// none: to write one is refused.
+// list returns the objects of a kind. If our account may neither list nor get rules, it
+// returns none: writing a rule is refused then.
 func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, error) {
 	all, err := t.store.List(ctx, kind, t.o.Namespace)
 	if kind != serviceentry.RuleKind || !errors.Is(err, registry.ErrRefused) {
 		return all, err
 	}
-	if _, read := t.store.Get(ctx, kind, t.o.Namespace, t.o.Namespace); !errors.Is(read, registry.ErrRefused) { // of any name
+	// Any name does: the question is whether Get is refused.
+	if _, getErr := t.store.Get(ctx, kind, t.o.Namespace, t.o.Namespace); !errors.Is(getErr, registry.ErrRefused) {
 		return nil, err
 	}
 	return nil, nil
 }
 
-// recordOther records the hosts of an object that has another name, and reports whether
-// there are any. The caller holds mu.
-func (t *Target) recordOther(o serviceentry.Object) (other bool) {
+// recordOtherNames records the hosts of an object that is not named after them, and reports
+// whether there are any. The caller holds mu.
+func (t *Target) recordOtherNames(o serviceentry.Object) (other bool) {
 	for _, host := range slices.Concat(o.Spec.Hosts, []string{o.Spec.Host}) {
 		if host != "" && (o.Elsewhere || host != o.Metadata.Name) {
-			t.others[objectRef{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
+			t.otherNames[objectRef{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
 		}
 	}
 	return other
 }
 
-// other returns the name of an object of a kind and a host that has another name.
-func (t *Target) other(kind, host string) (name string, there bool) {
+// otherName returns the name of an object that has the host but is not named after it, and
+// whether there is one.
+func (t *Target) otherName(kind, host string) (name string, there bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name, there = t.others[objectRef{kind, t.o.Namespace, host}]
+	name, there = t.otherNames[objectRef{kind, t.o.Namespace, host}]
 	return name, there
 }
 
-// Read implements registry.Target. An object of the host with another name is read as a
-// foreign entry, with which ours is in conflict.
+// Read implements registry.Target. An object that has the host but is not named after it is
+// returned as a foreign entry, so that it conflicts with ours.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
-	if err := t.check(ctx, group); err != nil {
+	if err := t.checkGroup(ctx, group); err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	s, err := t.get(ctx, group)
-	t.answered(err)
+	s, err := t.readGroup(ctx, group)
+	t.recordCall(err)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	var held []registry.Stored
+	var stored []registry.Stored
 	for _, e := range s.entries(t.o.VIPs) {
 		e.Group = group
-		held = append(held, registry.Stored{Entry: e, Owner: s.owner(e.Key), Live: true})
+		stored = append(stored, registry.Stored{Entry: e, Owner: s.owner(e.Key), Live: true})
 	}
-	for key, kind := range map[string]string{serviceentry.HeaderKey: serviceentry.ObjectKind, serviceentry.SubsetsKey: serviceentry.RuleKind} {
-		if name, there := t.other(kind, group.Name); there { // even with our mark: ours have the name of the host
-			held = append(held, registry.Stored{Entry: registry.Entry{Group: group, Key: key, Value: kind + " " + name}, Live: true})
+	kindOfKey := map[string]string{
+		serviceentry.HeaderKey: serviceentry.ObjectKind, serviceentry.SubsetsKey: serviceentry.RuleKind,
+	}
+	for key, kind := range kindOfKey {
+		// Foreign even with our mark, because we name objects after their host.
+		if name, there := t.otherName(kind, group.Name); there {
+			e := registry.Entry{Group: group, Key: key, Value: kind + " " + name}
+			stored = append(stored, registry.Stored{Entry: e, Live: true})
 		}
 	}
-	slices.SortStableFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
-	return held, nil
+	slices.SortStableFunc(stored, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
+	return stored, nil
 }
 
-// A storedGroup is the objects that store a group.
+// A storedGroup has the objects that store a group.
 type storedGroup struct {
-	service *serviceentry.Object // nil: there is none
-	rule    *serviceentry.Object // nil: there is none, or none is read
-	unread  error                // why the rule may not be read; nil: it may
+	service   *serviceentry.Object // nil if it does not exist
+	rule      *serviceentry.Object // nil if it does not exist, or rules are not read
+	ruleError error                // the refusal to read the rule
 }
 
-func (t *Target) get(ctx context.Context, group registry.Group) (s storedGroup, err error) {
+// readGroup reads the objects of a group. If reading the rule is refused, that is no error,
+// but in ruleError.
+func (t *Target) readGroup(ctx context.Context, group registry.Group) (s storedGroup, err error) {
 	if s.service, err = t.store.Get(ctx, serviceentry.ObjectKind, group.Namespace, group.Name); err != nil || !t.o.Rules {
 		return s, err
 	}
 	s.rule, err = t.store.Get(ctx, serviceentry.RuleKind, group.Namespace, group.Name)
 	if errors.Is(err, registry.ErrRefused) {
-		s.unread = err
+		s.ruleError = err
 		return s, nil
 	}
 	return s, err
 }
 
-// entries returns the entries that the objects store, in order.
+// entries returns the entries of the group, sorted by key.
 func (s storedGroup) entries(vips netip.Prefix) (all []registry.Entry) {
 	if s.service != nil {
 		all = s.service.Entries(vips)
@@ -246,15 +275,15 @@ func (s storedGroup) entries(vips netip.Prefix) (all []registry.Entry) {
 	return all
 }
 
-// readPart returns a change without a rule that could not be read.
-func (s storedGroup) readPart(c registry.Change) registry.Change {
-	if s.unread == nil {
+// withoutUnreadRule returns the change without the entry of a rule that may not be read.
+func (s storedGroup) withoutUnreadRule(c registry.Change) registry.Change {
+	if s.ruleError == nil {
 		return c
 	}
 	return c.Without(func(key string) bool { return key == serviceentry.SubsetsKey })
 }
 
-// owner returns the owner of the object that stores an entry.
+// owner returns the owner's mark on the object that stores the entry of a key.
 func (s storedGroup) owner(key string) string {
 	if key == serviceentry.SubsetsKey {
 		return s.rule.Owner()
@@ -262,8 +291,8 @@ func (s storedGroup) owner(key string) string {
 	return s.service.Owner()
 }
 
-// check returns an error for a group that cannot be stored here.
-func (t *Target) check(ctx context.Context, group registry.Group) error {
+// checkGroup returns an error if ctx has ended or this target cannot store the group.
+func (t *Target) checkGroup(ctx context.Context, group registry.Group) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -273,9 +302,10 @@ func (t *Target) check(ctx context.Context, group registry.Group) error {
 	return nil
 }
 
-// address returns the address of a service: the one that it has or, for a new one, the
-// first of its choices that no other service has.
-func (t *Target) address(before *serviceentry.Object, host string, entries []registry.Entry) netip.Addr {
+// assignAddress returns the virtual address of a service: the one that it already has or,
+// for a new service, the first of its choices that no other service has. It is invalid if
+// the service requests none, or none is left.
+func (t *Target) assignAddress(before *serviceentry.Object, host string, entries []registry.Entry) netip.Addr {
 	h, err := serviceentry.ParseHeader(entries[0])
 	if err != nil || h.VIP == "" || !t.o.VIPs.IsValid() {
 		return netip.Addr{}
@@ -293,7 +323,7 @@ func (t *Target) address(before *serviceentry.Object, host string, entries []reg
 			return at
 		}
 		if by, used := t.addresses[at]; !used || by == host {
-			t.addresses[at] = host // at once: other services are written at the same time
+			t.addresses[at] = host // before the write, because other services are written concurrently
 			return at
 		}
 	}
@@ -308,6 +338,7 @@ func (t *Target) recordAddresses(o serviceentry.Object) {
 	}
 }
 
+// freeAddresses frees the addresses of a deleted object.
 func (t *Target) freeAddresses(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -318,11 +349,11 @@ func (t *Target) freeAddresses(name string) {
 	}
 }
 
-// State is the result of the last reading or writing of a store.
+// State is the result of the last call of a store.
 type State struct {
-	Err   error     // nil: it was answered, even if an object was refused
-	At    time.Time // when; zero: there was none yet
-	Since time.Time // since when there is an error, or none
+	Err   error     // nil if the store answered, even if it refused an object
+	At    time.Time // time of the call; zero before the first
+	Since time.Time // time of the first call since which all failed, or all succeeded
 }
 
 // State returns the result of the last call.
@@ -332,7 +363,8 @@ func (t *Target) State() State {
 	return t.state
 }
 
-func (t *Target) answered(err error) {
+// recordCall records the result of a call. A refusal or conflict counts as success.
+func (t *Target) recordCall(err error) {
 	if errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
 		err = nil
 	}
@@ -342,10 +374,11 @@ func (t *Target) answered(err error) {
 func (t *Target) setState(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = t.state.after(err, time.Now())
+	t.state = t.state.next(err, time.Now())
 }
 
-func (s State) after(err error, now time.Time) State {
+// next returns the state after one more call.
+func (s State) next(err error, now time.Time) State {
 	if (s.Err == nil) != (err == nil) || s.Since.IsZero() {
 		s.Since = now
 	}

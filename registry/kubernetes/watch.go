@@ -20,20 +20,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A WatchedTarget is a Target over the Kubernetes API. While Run runs, it observes what
-// others change in its namespace.
+// A WatchedTarget is a Target over the Kubernetes API. While Run runs, it watches what other
+// writers change in its namespace.
 type WatchedTarget struct {
 	*Target
 
-	api *API
+	api *API // immutable
 
-	mu    sync.Mutex
-	watch map[string]State // by kind of object
+	// Guarded by mu.
+	mu          sync.Mutex
+	watchStates map[string]State // by kind of object
 }
 
-// NewWatchedTarget returns a target over an API, which no other target uses.
+// NewWatchedTarget returns a target over an API, which no other target may use.
 func NewWatchedTarget(api *API, o Options) *WatchedTarget {
-	return &WatchedTarget{Target: NewTarget(api, o), api: api, watch: make(map[string]State)}
+	return &WatchedTarget{Target: NewTarget(api, o), api: api, watchStates: make(map[string]State)}
 }
 
 // Capabilities implements registry.Target.
@@ -46,7 +47,7 @@ func (t *WatchedTarget) Capabilities() registry.Capabilities {
 // Read implements registry.Target.
 func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
-		v.remove(group.Name)
+		v.removeGroup(group.Name)
 	}
 	return t.Target.Read(ctx, group)
 }
@@ -54,7 +55,7 @@ func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]regis
 // Watch implements registry.Watcher.
 func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
-		v.add(group)
+		v.addGroup(group)
 	}
 	return t.Target.Read(ctx, group)
 }
@@ -65,71 +66,73 @@ func (t *WatchedTarget) Changed() <-chan struct{} { return t.api.changed }
 // Changes implements registry.Watcher.
 func (t *WatchedTarget) Changes() (groups []registry.Group) {
 	for _, v := range t.api.versions {
-		groups = append(groups, v.drain()...)
+		groups = append(groups, v.takeChanged()...)
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return slices.Compact(groups)
 }
 
-// Run watches until ctx ends, and then returns nil. Whenever the watch ends it lists the
-// objects once more, and finds by their versions what changed meanwhile.
+// Run watches until ctx ends, and then returns nil. Whenever a watch ends, it lists the
+// objects again and compares their versions, so that no change is missed.
 func (t *WatchedTarget) Run(ctx context.Context) error {
-	ctx = unlogged(ctx)
+	ctx = withoutLog(ctx)
 	var running sync.WaitGroup
 	for _, kind := range t.o.Kinds() {
-		running.Go(func() { t.run(ctx, kind) })
+		running.Go(func() { t.watchKind(ctx, kind) })
 	}
 	running.Wait()
 	return nil
 }
 
-func (t *WatchedTarget) run(ctx context.Context, kind string) {
-	of := t.api.metadata.Resource(resource(kind)).Namespace(t.o.Namespace)
+// watchKind watches the objects of a kind until ctx ends.
+func (t *WatchedTarget) watchKind(ctx context.Context, kind string) {
+	client := t.api.metadata.Resource(resourceOf(kind)).Namespace(t.o.Namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := of.List(ctx, o)
-			t.setWatch(ctx, kind, err)
+			list, err := client.List(ctx, o)
+			t.setWatchState(ctx, kind, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := of.Watch(ctx, o)
-			t.setWatch(ctx, kind, err)
+			w, err := client.Watch(ctx, o)
+			t.setWatchState(ctx, kind, err)
 			return w, err
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, t.api.versions[kind], cache.ReflectorOptions{Name: kind})
+	options := cache.ReflectorOptions{Name: kind}
+	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, t.api.versions[kind], options)
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
-			t.setWatch(ctx, kind, err)
+			t.setWatchState(ctx, kind, err)
 		}
-		registry.Sleep(ctx, rewatch+rand.N(rewatch)) //nolint:gosec // no secret
+		registry.Sleep(ctx, minRelistInterval+rand.N(minRelistInterval)) //nolint:gosec // spreads load
 		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// rewatch is the least time between two lists, which may be large.
-const rewatch = 2 * time.Second
+// minRelistInterval is the minimum time between two lists, which may be large.
+const minRelistInterval = 2 * time.Second
 
-func (t *WatchedTarget) setWatch(ctx context.Context, kind string, err error) {
+func (t *WatchedTarget) setWatchState(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	err = explain(err, "list and watch", objectRef{kind: kind, namespace: t.o.Namespace})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watch[kind] = t.watch[kind].after(err, time.Now())
+	t.watchStates[kind] = t.watchStates[kind].next(err, time.Now())
 }
 
-// WatchState returns the state of the watch: of the kind that fails, or that was
-// answered last.
+// WatchState returns the state of the watch of all kinds: of a kind whose watch fails or has
+// not begun, or else of the kind that was answered last.
 func (t *WatchedTarget) WatchState() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var last State
 	for _, kind := range t.o.Kinds() {
-		s := t.watch[kind]
+		s := t.watchStates[kind]
 		if s.Err != nil || s.At.IsZero() {
 			return s
 		}
@@ -140,41 +143,51 @@ func (t *WatchedTarget) WatchState() State {
 	return last
 }
 
-// A objectVersion is an object as one change left it. Resource versions of one kind of
-// object are numbers that grow with each change, until etcd is restored:
+// An objectVersion is the state in which one change left an object. Resource versions of
+// one kind of object are numbers that grow with each change, until etcd is restored:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 type objectVersion struct {
 	number uint64
-	gone   bool
+	gone   bool // the change deleted the object
 }
 
-// versionTracker compares what a watch observes of the objects of one kind with what was read
-// or written of them last. The order of the two does not matter. It is what a reflector
-// stores into.
+// A versionTracker finds the objects of one kind that another writer changed. It compares
+// the version that the watch observed last with the version that we read or wrote last,
+// whichever came first. It implements cache.ReflectorStore, so that a reflector fills it.
+//
+//	observed than known    known not deleted      known deleted
+//	newer, not deleted     changed                created
+//	newer, deleted         deleted                no news
+//	same or older          no news                no news
 type versionTracker struct {
-	ready chan struct{} // of all kinds
+	ready chan struct{} // shared by the trackers of all kinds
 
+	// Guarded by mu.
 	mu       sync.Mutex
 	listed   bool                     // the watch began with a list, so that observed has every object
-	observed map[string]objectVersion // by name, by the watch; of deleted objects, while they are known
-	known    map[string]*knownObject  // of the objects that are watched
-	changed  map[string]bool          // of known: those that the watch observed since
+	observed map[string]objectVersion // by name; has deleted objects only while they are in known
+	known    map[string]*knownObject  // by name; the objects of groups that are watched
+	changed  map[string]bool          // names in known about which the watch observed news
 }
 
-// A knownObject is what was read or written last of an object that is watched.
+// A knownObject is a watched object as it was read or written last. Guarded by the mu of its
+// tracker.
 type knownObject struct {
 	objectVersion
 
-	group   registry.Group
-	writing bool // what the watch observes may be our write
+	group          registry.Group
+	isBeingWritten bool // observed versions may be our own write
 }
 
 func newVersionTracker(ready chan struct{}) *versionTracker {
-	return &versionTracker{ready: ready, observed: make(map[string]objectVersion), known: make(map[string]*knownObject), changed: make(map[string]bool)}
+	return &versionTracker{
+		ready: ready, observed: make(map[string]objectVersion),
+		known: make(map[string]*knownObject), changed: make(map[string]bool),
+	}
 }
 
-// add adds the object of a group, before it is read.
-func (v *versionTracker) add(group registry.Group) {
+// addGroup begins to track the object of a group, which will be read after that.
+func (v *versionTracker) addGroup(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.known[group.Name] == nil {
@@ -183,7 +196,8 @@ func (v *versionTracker) add(group registry.Group) {
 	v.known[group.Name].group = group
 }
 
-func (v *versionTracker) remove(name string) {
+// removeGroup stops tracking an object. Removing one that is not tracked has no effect.
+func (v *versionTracker) removeGroup(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.known, name)
@@ -193,18 +207,18 @@ func (v *versionTracker) remove(name string) {
 	}
 }
 
-// saw records the version that an object was read or written as.
-func (v *versionTracker) saw(name, resourceVersion string) {
-	v.set(name, objectVersion{number: number(resourceVersion, 0)})
+// recordKnown records the version in which an object was read or written.
+func (v *versionTracker) recordKnown(name, resourceVersion string) {
+	v.setKnown(name, objectVersion{number: parseVersion(resourceVersion, 0)})
 }
 
-// sawListed records that an object was read as an earlier list reported it, unless the
-// watch observed it otherwise: then it reports false, and the object has to be read.
-func (v *versionTracker) sawListed(name, resourceVersion string) bool {
+// recordListed records the version of an object in an earlier list. It returns false if the
+// watch observed another version since, so that the object has to be read.
+func (v *versionTracker) recordListed(name, resourceVersion string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := objectVersion{number: number(resourceVersion, newest)}
-	if v.listed && (v.observed[name] != now || now.number == newest) {
+	now := objectVersion{number: parseVersion(resourceVersion, newestVersion)}
+	if v.listed && (v.observed[name] != now || now.number == newestVersion) {
 		return false
 	}
 	if k := v.known[name]; k != nil {
@@ -213,16 +227,17 @@ func (v *versionTracker) sawListed(name, resourceVersion string) bool {
 	return true
 }
 
-// none returns a function to record that a read that begins now found no object.
-func (v *versionTracker) none(name string) func() {
+// beginRead is called before an object is read. The returned function records that the read
+// found no object.
+func (v *versionTracker) beginRead(name string) (recordAbsent func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	oldest := v.observed[name].number // the read is not older
-	return func() { v.set(name, objectVersion{oldest, true}) }
+	oldest := v.observed[name].number // what the read finds is at least as new
+	return func() { v.setKnown(name, objectVersion{oldest, true}) }
 }
 
-// sawNone records that an object was deleted as it was known.
-func (v *versionTracker) sawNone(name string) {
+// recordDeleted records that we deleted an object in its known version.
+func (v *versionTracker) recordDeleted(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if k := v.known[name]; k != nil {
@@ -230,7 +245,7 @@ func (v *versionTracker) sawNone(name string) {
 	}
 }
 
-func (v *versionTracker) set(name string, now objectVersion) {
+func (v *versionTracker) setKnown(name string, now objectVersion) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if k := v.known[name]; k != nil {
@@ -238,32 +253,32 @@ func (v *versionTracker) set(name string, now objectVersion) {
 	}
 }
 
-// begin records that an object is about to be written. The caller calls end after
-// that.
-func (v *versionTracker) begin(name string) (end func()) {
+// beginWrite is called before an object is written, and the returned function after that.
+// Versions observed meanwhile are judged when the write has ended.
+func (v *versionTracker) beginWrite(name string) (end func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := v.known[name]
 	if k == nil {
 		return func() {}
 	}
-	k.writing = true
+	k.isBeingWritten = true
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		k.writing = false
-		v.wake(name)
+		k.isBeingWritten = false
+		v.signalIfNews(name)
 	}
 }
 
-var errNotMetadata = errors.New("no metadata of an object")
+var errNotMetadata = errors.New("not the metadata of an object")
 
 func versionOf(object any) (name string, v objectVersion, err error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return "", objectVersion{}, fmt.Errorf("%T: %w", object, errNotMetadata)
 	}
-	return m.Name, objectVersion{number: number(m.ResourceVersion, newest)}, nil
+	return m.Name, objectVersion{number: parseVersion(m.ResourceVersion, newestVersion)}, nil
 }
 
 // Add implements cache.ReflectorStore.
@@ -303,52 +318,53 @@ func (v *versionTracker) Replace(objects []any, resourceVersion string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.listed = true
-	gone := objectVersion{number(resourceVersion, newest), true}
+	gone := objectVersion{parseVersion(resourceVersion, newestVersion), true}
 	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(v.observed)), maps.Keys(v.known)) {
 		if _, there := all[name]; !there {
-			v.list(name, gone)
+			v.reconcile(name, gone)
 		}
 	}
 	for name, now := range all {
-		v.list(name, now)
+		v.reconcile(name, now)
 	}
 	return nil
 }
 
-// list records what a list reports. After etcd was restored versions run backwards, so that
-// any other version than the known one is news. The caller holds mu.
-func (v *versionTracker) list(name string, now objectVersion) {
+// reconcile records the version of an object in a list. It is news if it differs from the
+// known version, even if it is older: after a restore of etcd, versions run backwards. The
+// caller holds mu.
+func (v *versionTracker) reconcile(name string, now objectVersion) {
 	if k := v.known[name]; k != nil {
 		switch {
 		case k.gone && now.gone:
-			k.objectVersion = now // later ones are compared with it
+			k.objectVersion = now
 		case k.objectVersion != now:
-			k.objectVersion = objectVersion{} // older than any
+			k.objectVersion = objectVersion{} // older than any other
 		}
 	}
-	v.record(name, now)
+	v.setObserved(name, now)
 }
 
 func (v *versionTracker) observe(name string, now objectVersion) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.record(name, now)
+	v.setObserved(name, now)
 }
 
-// record records what the watch reports. The caller holds mu.
-func (v *versionTracker) record(name string, now objectVersion) {
+// setObserved records the version that the watch observed. The caller holds mu.
+func (v *versionTracker) setObserved(name string, now objectVersion) {
 	if now.gone && v.known[name] == nil {
 		delete(v.observed, name)
 		return
 	}
 	v.observed[name] = now
-	v.wake(name)
+	v.signalIfNews(name)
 }
 
-// wake makes ready ready if an object is another than the known one. The caller holds
-// mu.
-func (v *versionTracker) wake(name string) {
-	if k := v.known[name]; k == nil || k.writing || !k.differs(v.observed[name]) {
+// signalIfNews sends on ready if the observed version of an object is news. The caller
+// holds mu.
+func (v *versionTracker) signalIfNews(name string) {
+	if k := v.known[name]; k == nil || k.isBeingWritten || !k.isNews(v.observed[name]) {
 		return
 	}
 	v.changed[name] = true
@@ -358,17 +374,18 @@ func (v *versionTracker) wake(name string) {
 	}
 }
 
-// differs reports whether an observed version is news.
-func (k *knownObject) differs(observed objectVersion) bool {
+// isNews reports whether an observed version is news, by the table of versionTracker.
+func (k *knownObject) isNews(observed objectVersion) bool {
 	return observed.number > k.number && (!observed.gone || !k.gone)
 }
 
-// drain returns the groups that changed since they were read.
-func (v *versionTracker) drain() (groups []registry.Group) {
+// takeChanged returns the groups that another writer changed. The observed versions become
+// the known ones, so that each change is returned once.
+func (v *versionTracker) takeChanged() (groups []registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for name := range v.changed {
-		if k := v.known[name]; !k.writing && k.differs(v.observed[name]) {
+		if k := v.known[name]; !k.isBeingWritten && k.isNews(v.observed[name]) {
 			groups = append(groups, k.group)
 			k.objectVersion = v.observed[name]
 		}
@@ -377,8 +394,8 @@ func (v *versionTracker) drain() (groups []registry.Group) {
 	return groups
 }
 
-// number parses a resource version. An invalid one counts as the given number.
-func number(resourceVersion string, otherwise uint64) uint64 {
+// parseVersion parses a resource version. It returns otherwise if that is not a number.
+func parseVersion(resourceVersion string, otherwise uint64) uint64 {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
 		return otherwise
@@ -386,5 +403,6 @@ func number(resourceVersion string, otherwise uint64) uint64 {
 	return n
 }
 
-// newest is the version of objects without a number, so that they are read.
-const newest = math.MaxUint64
+// newestVersion is the version of an object whose resource version is not a number. It is
+// always news, so that the object is read.
+const newestVersion = math.MaxUint64

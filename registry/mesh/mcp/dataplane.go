@@ -86,19 +86,19 @@ func (st *clientStream) observeDataPlane(e dataplane.Event) {
 				r.Refused, r.refusedType = "", ""
 			}
 		case dataplane.EventNack:
-			r.Refused, r.refusedType = refusedAnswer(e), e.TypeURL
+			r.Refused, r.refusedType = rejectedResponse(e), e.TypeURL
 		}
 	})
 	if e.Kind == dataplane.EventNack {
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
 		if st.server.refusals.allow("nack "+e.TypeURL+" "+st.from.String(), time.Now()) {
-			st.server.o.Log.Warn("data plane rejected a response", "node", naming.Quote(e.Node), "refused", refusedAnswer(e))
+			st.server.o.Log.Warn("data plane rejected a response", "node", naming.Quote(e.Node), "refused", rejectedResponse(e))
 		}
 	}
 }
 
-// refusedAnswer returns the type that a client rejected, and the client's reason.
-func refusedAnswer(e dataplane.Event) string {
+// rejectedResponse returns the type that a client rejected, and the client's reason.
+func rejectedResponse(e dataplane.Event) string {
 	typeURL := strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`)
 	return typeURL + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
@@ -183,7 +183,7 @@ type restConnKey struct{}
 func (l *restListener) serve(ctx context.Context, by *Server) error {
 	s := &http.Server{
 		Handler:     http.HandlerFunc(by.serveREST),
-		ReadTimeout: handshakeWithin, WriteTimeout: readAnswerWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
+		ReadTimeout: handshakeWithin, WriteTimeout: readResponseWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, restConnKey{}, c)
 		},

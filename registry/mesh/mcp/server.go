@@ -281,9 +281,9 @@ const (
 	// sends its requests at once.
 	firstRequestWithin = 5 * time.Second
 
-	// readAnswerWithin is how long a client may take to read one response. 100,000
+	// readResponseWithin is how long a client may take to read one response. 100,000
 	// endpoints are ten megabytes.
-	readAnswerWithin = time.Minute
+	readResponseWithin = time.Minute
 
 	// maxTypes bounds the types of a stream, which are kept until it ends. An istiod
 	// requests about twenty.

@@ -81,7 +81,7 @@ func (st *clientStream) supervise(ctx context.Context) error {
 			err := errors.New("another stream replaced this one, which requested no type that is served")
 			return st.refuse(RefusedStreams, codes.ResourceExhausted, err)
 		case <-st.variant.slow():
-			err := fmt.Errorf("a response was not read within %s", readAnswerWithin)
+			err := fmt.Errorf("a response was not read within %s", readResponseWithin)
 			return st.refuse(RefusedSlow, codes.DeadlineExceeded, err)
 		case <-silent.C:
 			if st.readerCopy().Types == 0 {
@@ -115,7 +115,7 @@ func (st *clientStream) serveIstiod(ctx context.Context) error {
 	for {
 		set, changed := st.server.target.currentSnapshot()
 		if !isSending {
-			if send := st.nextAnswer(set); send != nil {
+			if send := st.nextResponse(set); send != nil {
 				isSending = true
 				st.server.running.Go(func() { sent <- send() })
 			}
@@ -195,9 +195,9 @@ func (s *typeSubscription) pendingSnapshot(set *servedSnapshot) *servedSnapshot 
 // emptyVersion is the version of the answers for types that are not served.
 const emptyVersion = "none"
 
-// nextAnswer returns a function that sends the next response, or nil if there is nothing
+// nextResponse returns a function that sends the next response, or nil if there is nothing
 // to send.
-func (st *clientStream) nextAnswer(set *servedSnapshot) (send func() error) {
+func (st *clientStream) nextResponse(set *servedSnapshot) (send func() error) {
 	for _, sub := range st.subscriptions {
 		next := sub.pendingSnapshot(set)
 		if next == nil {
@@ -205,7 +205,7 @@ func (st *clientStream) nextAnswer(set *servedSnapshot) (send func() error) {
 		}
 		st.nonce++
 		nonce := strconv.Itoa(st.nonce)
-		send := st.variant.answer(sub, next, nonce)
+		send := st.variant.response(sub, next, nonce)
 		sub.lastSent, sub.initialVersions = next, nil // frees the versions, which are large
 		if send == nil {
 			continue

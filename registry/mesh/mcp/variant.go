@@ -33,9 +33,9 @@ type protocolVariant interface {
 type istiodStream interface {
 	receive() (xdsRequest, error)
 
-	// answer returns a function that sends a set as a response, or nil if the client
+	// response returns a function that sends a set as a response, or nil if the client
 	// already has everything in the set.
-	answer(to *typeSubscription, next *servedSnapshot, nonce string) (send func() error)
+	response(to *typeSubscription, next *servedSnapshot, nonce string) (send func() error)
 }
 
 // A grpcStream is a gRPC stream whose first request can be peeked at. It reports a client
@@ -85,7 +85,7 @@ func (s *grpcStream[Request, Response]) Recv() (Request, error) {
 // Send sends a response. Once the client has not read it within readAnswerWithin, slow is
 // ready.
 func (s *grpcStream[Request, Response]) Send(r Response) error {
-	timer := time.AfterFunc(readAnswerWithin, func() {
+	timer := time.AfterFunc(readResponseWithin, func() {
 		select {
 		case s.late <- struct{}{}:
 		default:
@@ -109,7 +109,7 @@ func (s *sotwStream) serve(ctx context.Context, by *dataplane.Server, observe fu
 	return by.Stream(ctx, s, observe)
 }
 
-func (s *sotwStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
+func (s *sotwStream) response(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
 	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.version, Nonce: nonce}
 	res.Resources = make([]*anypb.Any, len(next.resources))
 	for i, r := range next.resources {
@@ -127,7 +127,7 @@ func (d *deltaStream) serve(ctx context.Context, by *dataplane.Server, observe f
 	return by.Delta(ctx, d, observe)
 }
 
-func (d *deltaStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
+func (d *deltaStream) response(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
 	changed, removed := next.changesSince(to.lastSent)
 	if to.lastSent == nil {
 		changed, removed = next.changesSinceVersions(to.initialVersions)
