@@ -27,8 +27,8 @@ const (
 	httpOptions    = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 )
 
-// overADS refers to a resource of the same stream.
-func overADS() *corev3.ConfigSource {
+// adsConfigSource refers to a resource of the same stream.
+func adsConfigSource() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -41,7 +41,7 @@ func cluster(name string, port *networking.ServicePort) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: name},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsConfigSource(), ServiceName: name},
 		ConnectTimeout:       durationpb.New(connectTimeout),
 		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
@@ -68,11 +68,11 @@ func pack(m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m)), Value: value}
 }
 
-func ofSubset(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*networking.WorkloadEntry {
-	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !holds(e.GetLabels(), s.GetLabels()) })
+func subsetEndpoints(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*networking.WorkloadEntry {
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !hasLabels(e.GetLabels(), s.GetLabels()) })
 }
 
-func holds(labels, others map[string]string) bool {
+func hasLabels(labels, others map[string]string) bool {
 	for k, v := range others {
 		if have, ok := labels[k]; !ok || have != v {
 			return false
@@ -101,7 +101,7 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 		}
 		shares[s] = append(shares[s], lbEndpoint(e, port, s.weight))
 	}
-	divisor, distances := scale(shares), []int{}
+	divisor, distances := weightDivisor(shares), []int{}
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b localityShare) int {
 		return cmp.Or(distance(client, a.locality)-distance(client, b.locality), cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
@@ -145,9 +145,9 @@ func distance(client, locality string) int {
 	return 0
 }
 
-// nearest returns the part of a client's locality that it shares with any endpoint.
+// sharedLocality returns the part of a client's locality that it shares with any endpoint.
 // Distances are the same for all clients with the same part.
-func nearest(client string, endpoints []*networking.WorkloadEntry) string {
+func sharedLocality(client string, endpoints []*networking.WorkloadEntry) string {
 	const parts = 3
 	least := parts
 	for _, e := range endpoints {
@@ -157,8 +157,8 @@ func nearest(client string, endpoints []*networking.WorkloadEntry) string {
 	return strings.Join(split[:min(parts-least, len(split))], "/")
 }
 
-// scale returns the divisor by which the sum of the weights fits into 32 bits.
-func scale(shares map[localityShare][]*endpointv3.LbEndpoint) uint64 {
+// weightDivisor returns the divisor by which the sum of the weights fits into 32 bits.
+func weightDivisor(shares map[localityShare][]*endpointv3.LbEndpoint) uint64 {
 	const room = math.MaxUint32 / 2 // weights that would be 0 are 1
 	var sum uint64
 	for s, endpoints := range shares {
@@ -177,12 +177,12 @@ func localityOf(s string) *corev3.Locality {
 func lbEndpoint(e *networking.WorkloadEntry, port *networking.ServicePort, weight uint32) *endpointv3.LbEndpoint {
 	number := cmp.Or(e.GetPorts()[port.GetName()], port.GetTargetPort(), port.GetNumber())
 	return &endpointv3.LbEndpoint{
-		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(e.GetAddress(), number)}},
+		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.GetAddress(), number)}},
 		LoadBalancingWeight: wrapperspb.UInt32(weight),
 	}
 }
 
-func socket(address string, port uint32) *corev3.Address {
+func socketAddress(address string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
 	}}}
@@ -196,16 +196,16 @@ type generatedResource struct {
 	localities *localityAssignments // nil: it is the same for all clients
 }
 
-// resources returns what follows from one entry: clusters and endpoints, and what
+// resourcesOf returns what follows from one entry: clusters and endpoints, and what
 // gRPC asks for by name.
-func resources(e Entry, rules Rules) []generatedResource {
+func resourcesOf(e Entry, rules Rules) []generatedResource {
 	var out []generatedResource
 	for _, host := range e.Spec.GetHosts() {
 		for _, p := range e.Spec.GetPorts() {
 			number := p.GetNumber()
 			out = append(out, clustersOf(host, p, "", e.Spec.GetEndpoints(), rules)...)
 			for _, s := range rules.subsets[host] {
-				out = append(out, clustersOf(host, p, s.GetName(), ofSubset(e.Spec.GetEndpoints(), s), rules)...)
+				out = append(out, clustersOf(host, p, s.GetName(), subsetEndpoints(e.Spec.GetEndpoints(), s), rules)...)
 			}
 			if isHTTP(p) {
 				out = append(out,
@@ -221,7 +221,7 @@ func clustersOf(host string, p *networking.ServicePort, subset string, endpoints
 	name := clusterName(host, p.GetNumber(), subset)
 	var near *localityAssignments
 	if rules.near[host] {
-		near = &localityAssignments{name: name, port: p, endpoints: endpoints, made: make(map[string]*anypb.Any)}
+		near = &localityAssignments{name: name, port: p, endpoints: endpoints, byLocality: make(map[string]*anypb.Any)}
 	}
 	return []generatedResource{
 		{resource.ClusterType, name, false, func() proto.Message { return cluster(name, p) }, nil},
@@ -235,16 +235,16 @@ type localityAssignments struct {
 	port      *networking.ServicePort
 	endpoints []*networking.WorkloadEntry
 
-	mu   sync.Mutex
-	made map[string]*anypb.Any // by the result of nearest
+	mu         sync.Mutex
+	byLocality map[string]*anypb.Any // by the result of nearest
 }
 
-func (l *localityAssignments) of(client string) *anypb.Any {
-	client = nearest(client, l.endpoints)
+func (l *localityAssignments) assignmentFor(client string) *anypb.Any {
+	client = sharedLocality(client, l.endpoints)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.made[client] == nil {
-		l.made[client] = pack(assignment(l.name, l.port, l.endpoints, client))
+	if l.byLocality[client] == nil {
+		l.byLocality[client] = pack(assignment(l.name, l.port, l.endpoints, client))
 	}
-	return l.made[client]
+	return l.byLocality[client]
 }

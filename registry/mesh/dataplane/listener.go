@@ -33,7 +33,7 @@ func apiListener(host string, port uint32) *listenerv3.Listener {
 func connectionManager(prefix, routes string) *anypb.Any {
 	return pack(&hcmv3.HttpConnectionManager{
 		StatPrefix:     prefix,
-		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: overADS()}},
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: adsConfigSource()}},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
 		}},
@@ -54,12 +54,12 @@ type listenerHost struct {
 	http      bool
 }
 
-// routesOf is istio's name of the routes of a port, and listenerOf that of its
+// envoyRoutesName is istio's name of the routes of a port, and listenerOf that of its
 // listener.
-func routesOf(number uint32) string { return strconv.FormatUint(uint64(number), 10) }
+func envoyRoutesName(number uint32) string { return strconv.FormatUint(uint64(number), 10) }
 
-func listenerOf(number uint32, vips netip.Prefix) string {
-	return anyAddress(vips) + "_" + routesOf(number)
+func envoyListenerName(number uint32, vips netip.Prefix) string {
+	return anyAddress(vips) + "_" + envoyRoutesName(number)
 }
 
 // anyAddress returns the address that means all of a machine.
@@ -75,8 +75,8 @@ func anyAddress(vips netip.Prefix) string {
 // services through it.
 func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	l := &listenerv3.Listener{
-		Name:             listenerOf(p.number, vips),
-		Address:          socket(anyAddress(vips), p.number),
+		Name:             envoyListenerName(p.number, vips),
+		Address:          socketAddress(anyAddress(vips), p.number),
 		TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFilters: []*listenerv3.ListenerFilter{{
 			Name:       "envoy.filters.listener.original_dst",
@@ -86,8 +86,8 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	http := false
 	for _, h := range p.hosts {
 		http = http || h.http
-		if ranges := prefixes(h.addresses); !h.http && len(ranges) > 0 {
-			l.FilterChains = append(l.FilterChains, chain(h.name, ranges, "envoy.filters.network.tcp_proxy", pack(&tcpv3.TcpProxy{
+		if ranges := addressRanges(h.addresses); !h.http && len(ranges) > 0 {
+			l.FilterChains = append(l.FilterChains, filterChain(h.name, ranges, "envoy.filters.network.tcp_proxy", pack(&tcpv3.TcpProxy{
 				StatPrefix: h.name, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: clusterName(h.name, p.number, "")},
 			})))
 		}
@@ -97,7 +97,7 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 		if vips.IsValid() {
 			own = append(own, vips)
 		}
-		l.FilterChains = append(l.FilterChains, chain("http", ranges(own), "envoy.filters.network.http_connection_manager", connectionManager("outbound_"+l.GetName(), routesOf(p.number))))
+		l.FilterChains = append(l.FilterChains, filterChain("http", cidrRanges(own), "envoy.filters.network.http_connection_manager", connectionManager("outbound_"+l.GetName(), envoyRoutesName(p.number))))
 	}
 	if len(l.GetFilterChains()) == 0 {
 		return nil
@@ -105,14 +105,14 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	return l
 }
 
-func chain(name string, ranges []*corev3.CidrRange, filter string, config *anypb.Any) *listenerv3.FilterChain {
+func filterChain(name string, ranges []*corev3.CidrRange, filter string, config *anypb.Any) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{PrefixRanges: ranges},
 		Filters: []*listenerv3.Filter{{Name: filter, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}},
 	}
 }
 
-func prefixes(addresses []string) []*corev3.CidrRange {
+func addressRanges(addresses []string) []*corev3.CidrRange {
 	var all []netip.Prefix
 	for _, text := range addresses {
 		if a, err := netip.ParseAddr(text); err == nil {
@@ -121,10 +121,10 @@ func prefixes(addresses []string) []*corev3.CidrRange {
 			all = append(all, p)
 		}
 	}
-	return ranges(all)
+	return cidrRanges(all)
 }
 
-func ranges(all []netip.Prefix) []*corev3.CidrRange {
+func cidrRanges(all []netip.Prefix) []*corev3.CidrRange {
 	out := make([]*corev3.CidrRange, len(all))
 	for i, p := range all {
 		out[i] = &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))} //nolint:gosec // up to 128
@@ -134,7 +134,7 @@ func ranges(all []netip.Prefix) []*corev3.CidrRange {
 
 // routes returns the routes of all hosts of HTTP at the port, nil if there are none.
 func (p listenerPort) routes(rules Rules) *routev3.RouteConfiguration {
-	c := &routev3.RouteConfiguration{Name: routesOf(p.number), ValidateClusters: wrapperspb.Bool(false)}
+	c := &routev3.RouteConfiguration{Name: envoyRoutesName(p.number), ValidateClusters: wrapperspb.Bool(false)}
 	for _, h := range p.hosts {
 		if h.http {
 			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules, envoyClient))
@@ -159,20 +159,20 @@ func virtualHost(host string, port uint32, addresses []string, rules Rules, by c
 	for _, a := range addresses {
 		h.Domains = append(h.Domains, a, joinHostPort(a, port))
 	}
-	all := action()
+	all := newRouteAction()
 	all.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: clusterName(host, port, "")}
-	h.Routes = append(rules.of(host, port, by), &routev3.Route{
+	h.Routes = append(rules.routesTo(host, port, by), &routev3.Route{
 		Name:   "default",
-		Match:  pathOf(nil),
+		Match:  pathCondition(nil),
 		Action: &routev3.Route_Route{Route: all},
 	})
 	return h
 }
 
-// action returns a route action without a cluster. It has no timeout: Envoy's default
+// newRouteAction returns a route action without a cluster. It has no timeout: Envoy's default
 // is 15 s, but RPC frameworks have their own. Calls that no endpoint accepted are
 // retried.
-func action() *routev3.RouteAction {
+func newRouteAction() *routev3.RouteAction {
 	const retries = 2 // istio's
 	return &routev3.RouteAction{
 		Timeout:     durationpb.New(0),

@@ -67,9 +67,9 @@ func (r RefusedRule) Error() string {
 // is refused whole, and the others are followed.
 func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 	p := rulesParser{
-		rules:  Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]routeRule)},
-		hosts:  make(map[int][]RuleHost),
-		broken: make(map[string]string),
+		rules:        Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]routeRule)},
+		hosts:        make(map[int][]RuleHost),
+		refusedHosts: make(map[string]string),
 	}
 	var services []*ruleDocument
 	for i, text := range documents {
@@ -92,15 +92,15 @@ func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 
 // rulesParser gathers rules, and what is refused.
 type rulesParser struct {
-	rules   Rules
-	hosts   map[int][]RuleHost // by document
-	broken  map[string]string  // hosts of DestinationRules that are refused, and which
-	refused []RefusedRule
+	rules        Rules
+	hosts        map[int][]RuleHost // by document
+	refusedHosts map[string]string  // hosts of DestinationRules that are refused, and which
+	refused      []RefusedRule
 }
 
 // A ruleDocument is one rule while it is checked.
 type ruleDocument struct {
-	at     int
+	index  int
 	object string
 	spec   proto.Message // nil: it is none, or is refused
 	ruleChecks
@@ -108,14 +108,14 @@ type ruleDocument struct {
 
 // refuse records why a document is refused, and reports whether it is.
 func (p *rulesParser) refuse(d *ruleDocument) bool {
-	for _, f := range d.failed {
-		p.refused = append(p.refused, RefusedRule{Document: d.at, Path: f.path, Object: d.object, Reason: f.reason})
+	for _, f := range d.failures {
+		p.refused = append(p.refused, RefusedRule{Document: d.index, Path: f.path, Object: d.object, Reason: f.reason})
 	}
-	return len(d.failed) > 0
+	return len(d.failures) > 0
 }
 
 func (p *rulesParser) decode(at int, text []byte) *ruleDocument {
-	d := &ruleDocument{at: at}
+	d := &ruleDocument{index: at}
 	var object struct {
 		APIVersion string          `json:"apiVersion"`
 		Kind       string          `json:"kind"`
@@ -174,31 +174,31 @@ func withoutPosition(err error) string {
 
 func (p *rulesParser) addDestination(d *ruleDocument, spec *networking.DestinationRule) {
 	d.object = "DestinationRule of " + naming.Quote(spec.GetHost())
-	d.destinationRule(spec, p.rules.subsets[spec.GetHost()])
+	d.checkDestinationRule(spec, p.rules.subsets[spec.GetHost()])
 	if p.refuse(d) {
-		p.broken[spec.GetHost()] = d.object
+		p.refusedHosts[spec.GetHost()] = d.object
 		return
 	}
 	host := spec.GetHost()
-	p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, "spec.host", host})
+	p.hosts[d.index] = append(p.hosts[d.index], RuleHost{d.index, "spec.host", host})
 	p.rules.near[host] = p.rules.near[host] || spec.GetTrafficPolicy() != nil
 	p.rules.subsets[host] = append(p.rules.subsets[host], spec.GetSubsets()...)
 }
 
 func (p *rulesParser) addService(d *ruleDocument, spec *networking.VirtualService) {
 	d.object = "VirtualService of " + naming.Quote(strings.Join(spec.GetHosts(), ", "))
-	rules := d.virtualService(spec, p.subsetReason)
+	rules := d.parseVirtualService(spec, p.subsetReason)
 	if p.refuse(d) {
 		return
 	}
 	for i, host := range spec.GetHosts() {
-		p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, fmt.Sprintf("spec.hosts[%d]", i), host})
+		p.hosts[d.index] = append(p.hosts[d.index], RuleHost{d.index, fmt.Sprintf("spec.hosts[%d]", i), host})
 		p.rules.routes[host] = append(p.rules.routes[host], rules...)
 	}
 	for i, h := range spec.GetHttp() {
 		for j, to := range h.GetRoute() {
 			if host := to.GetDestination().GetHost(); !slices.Contains(spec.GetHosts(), host) {
-				p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, fmt.Sprintf("spec.http[%d].route[%d].destination.host", i, j), host})
+				p.hosts[d.index] = append(p.hosts[d.index], RuleHost{d.index, fmt.Sprintf("spec.http[%d].route[%d].destination.host", i, j), host})
 			}
 		}
 	}
@@ -209,8 +209,8 @@ func (p *rulesParser) subsetReason(host, subset string) string {
 	switch {
 	case subset == "" || slices.ContainsFunc(p.rules.subsets[host], func(s *networking.Subset) bool { return s.GetName() == subset }):
 		return ""
-	case p.broken[host] != "":
-		return fmt.Sprintf("subset %s of %s is not known: %s is not followed", naming.Quote(subset), naming.Quote(host), p.broken[host])
+	case p.refusedHosts[host] != "":
+		return fmt.Sprintf("subset %s of %s is not known: %s is not followed", naming.Quote(subset), naming.Quote(host), p.refusedHosts[host])
 	}
 	return fmt.Sprintf("no DestinationRule of this file has subset %s of %s", naming.Quote(subset), naming.Quote(host))
 }
@@ -230,23 +230,23 @@ const (
 	grpcClient             // calls are always POST, which is not among what headers match
 )
 
-// of returns the routes to a host at a port, in the order in which they are
+// routesTo returns the routes to a host at a port, in the order in which they are
 // tried.
-func (r Rules) of(host string, port uint32, by clientKind) []*routev3.Route {
+func (r Rules) routesTo(host string, port uint32, by clientKind) []*routev3.Route {
 	var out []*routev3.Route
 	for _, rule := range r.routes[host] {
 		for _, m := range rule.matches {
-			if condition := m.of(by); condition != nil {
-				out = append(out, &routev3.Route{Name: rule.name, Match: condition, Action: &routev3.Route_Route{Route: weighted(rule.to, port)}})
+			if condition := m.conditionFor(by); condition != nil {
+				out = append(out, &routev3.Route{Name: rule.name, Match: condition, Action: &routev3.Route_Route{Route: weightedAction(rule.to, port)}})
 			}
 		}
 	}
 	return out
 }
 
-// weighted returns a route action to destinations by their weights.
-func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *routev3.RouteAction {
-	a := action()
+// weightedAction returns a route action to destinations by their weights.
+func weightedAction(destinations []*networking.HTTPRouteDestination, port uint32) *routev3.RouteAction {
+	a := newRouteAction()
 	name := func(d *networking.HTTPRouteDestination) string {
 		to := d.GetDestination()
 		return clusterName(to.GetHost(), cmp.Or(to.GetPort().GetNumber(), port), to.GetSubset())

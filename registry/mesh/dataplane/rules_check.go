@@ -22,14 +22,14 @@ import (
 // ruleChecks gathers why a rule is refused. What it accepts, Envoy and gRPC accept: they
 // refuse all routes of a port for one that is invalid.
 type ruleChecks struct {
-	failed []fieldFailure
+	failures []fieldFailure
 }
 
 // A fieldFailure is one reason, at a field.
 type fieldFailure struct{ path, reason string }
 
 func (c *ruleChecks) fail(path, reason string) {
-	c.failed = append(c.failed, fieldFailure{path, reason})
+	c.failures = append(c.failures, fieldFailure{path, reason})
 }
 
 // failIf records a reason, if there is one.
@@ -39,8 +39,8 @@ func (c *ruleChecks) failIf(path, reason string) {
 	}
 }
 
-// only refuses the fields of a message that are set and not followed.
-func (c *ruleChecks) only(path string, m proto.Message, followed ...protoreflect.Name) {
+// rejectOtherFields refuses the fields of a message that are set and not followed.
+func (c *ruleChecks) rejectOtherFields(path string, m proto.Message, followed ...protoreflect.Name) {
 	var others []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		if !slices.Contains(followed, f.Name()) {
@@ -53,10 +53,10 @@ func (c *ruleChecks) only(path string, m proto.Message, followed ...protoreflect
 	}
 }
 
-func (c *ruleChecks) destinationRule(d *networking.DestinationRule, others []*networking.Subset) {
-	c.only("spec", d, "host", "subsets", "traffic_policy", "export_to")
+func (c *ruleChecks) checkDestinationRule(d *networking.DestinationRule, others []*networking.Subset) {
+	c.rejectOtherFields("spec", d, "host", "subsets", "traffic_policy", "export_to")
 	c.failIf("spec.host", hostReason(d.GetHost()))
-	c.exportTo(d.GetExportTo())
+	c.checkExportTo(d.GetExportTo())
 	if p := d.GetTrafficPolicy(); p != nil && !proto.Equal(p, preferNear()) {
 		c.fail("spec.trafficPolicy", "only loadBalancer: {localityLbSetting: {enabled: true}} is followed")
 	}
@@ -66,7 +66,7 @@ func (c *ruleChecks) destinationRule(d *networking.DestinationRule, others []*ne
 	}
 	for i, s := range d.GetSubsets() {
 		path := fmt.Sprintf("spec.subsets[%d]", i)
-		c.only(path, s, "name", "labels")
+		c.rejectOtherFields(path, s, "name", "labels")
 		c.failIf(path+".name", subsetReason(s.GetName()))
 		if names[s.GetName()] {
 			c.fail(path+".name", naming.Quote(s.GetName())+" is there twice")
@@ -81,10 +81,10 @@ func (c *ruleChecks) destinationRule(d *networking.DestinationRule, others []*ne
 	}
 }
 
-// virtualService checks a VirtualService, and returns its rules. Subset returns why a
+// parseVirtualService checks a VirtualService, and returns its rules. Subset returns why a
 // host has no such subset.
-func (c *ruleChecks) virtualService(s *networking.VirtualService, subset func(host, name string) string) []routeRule {
-	c.only("spec", s, "hosts", "gateways", "http", "export_to")
+func (c *ruleChecks) parseVirtualService(s *networking.VirtualService, subset func(host, name string) string) []routeRule {
+	c.rejectOtherFields("spec", s, "hosts", "gateways", "http", "export_to")
 	if len(s.GetHosts()) == 0 {
 		c.fail("spec.hosts", "names no host")
 	}
@@ -98,27 +98,27 @@ func (c *ruleChecks) virtualService(s *networking.VirtualService, subset func(ho
 	if g := s.GetGateways(); len(g) > 0 && !slices.Equal(g, []string{"mesh"}) {
 		c.fail("spec.gateways", "data planes of gateways are not served: leave it out, or write [mesh]")
 	}
-	c.exportTo(s.GetExportTo())
+	c.checkExportTo(s.GetExportTo())
 	if len(s.GetHttp()) == 0 {
 		c.fail("spec.http", "has no route")
 	}
 	rules := make([]routeRule, 0, len(s.GetHttp()))
 	for i, h := range s.GetHttp() {
 		path := fmt.Sprintf("spec.http[%d]", i)
-		c.only(path, h, "name", "match", "route")
-		c.destinations(path+".route", h.GetRoute(), subset)
-		rules = append(rules, routeRule{cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1)), c.matches(path+".match", h.GetMatch()), h.GetRoute()})
+		c.rejectOtherFields(path, h, "name", "match", "route")
+		c.checkDestinations(path+".route", h.GetRoute(), subset)
+		rules = append(rules, routeRule{cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1)), c.parseMatches(path+".match", h.GetMatch()), h.GetRoute()})
 	}
 	return rules
 }
 
-func (c *ruleChecks) exportTo(namespaces []string) {
+func (c *ruleChecks) checkExportTo(namespaces []string) {
 	if len(namespaces) > 0 && !slices.Equal(namespaces, []string{"*"}) {
 		c.fail("spec.exportTo", "rules are served in all namespaces: leave it out, or write [\"*\"]")
 	}
 }
 
-func (c *ruleChecks) destinations(path string, all []*networking.HTTPRouteDestination, subset func(host, name string) string) {
+func (c *ruleChecks) checkDestinations(path string, all []*networking.HTTPRouteDestination, subset func(host, name string) string) {
 	if len(all) == 0 {
 		c.fail(path, "has no destination")
 		return
@@ -126,7 +126,7 @@ func (c *ruleChecks) destinations(path string, all []*networking.HTTPRouteDestin
 	var sum int64
 	for i, to := range all {
 		path, d := fmt.Sprintf("%s[%d]", path, i), to.GetDestination()
-		c.only(path, to, "destination", "weight")
+		c.rejectOtherFields(path, to, "destination", "weight")
 		if to.GetWeight() < 0 {
 			c.fail(path+".weight", "is less than 0")
 		}
@@ -136,11 +136,11 @@ func (c *ruleChecks) destinations(path string, all []*networking.HTTPRouteDestin
 			continue
 		}
 		path += ".destination"
-		c.only(path, d, "host", "subset", "port")
+		c.rejectOtherFields(path, d, "host", "subset", "port")
 		c.failIf(path+".host", hostReason(d.GetHost()))
 		c.failIf(path+".subset", subset(d.GetHost(), d.GetSubset()))
 		if p := d.GetPort(); p != nil {
-			c.only(path+".port", p, "number")
+			c.rejectOtherFields(path+".port", p, "number")
 			if p.GetNumber() == 0 || p.GetNumber() > math.MaxUint16 {
 				c.fail(path+".port", fmt.Sprintf("%d is not within 1 to 65535", p.GetNumber()))
 			}

@@ -20,21 +20,21 @@ type requestMatch struct {
 	method    *networking.StringMatch // nil: any
 }
 
-// of returns the condition for a kind of data plane; nil: no request fulfils it.
-func (m requestMatch) of(by clientKind) *routev3.RouteMatch {
+// conditionFor returns the condition for a kind of data plane; nil: no request fulfils it.
+func (m requestMatch) conditionFor(by clientKind) *routev3.RouteMatch {
 	switch {
-	case m.method == nil || by == grpcClient && fits(m.method, "POST"):
+	case m.method == nil || by == grpcClient && matchesText(m.method, "POST"):
 		return m.condition
 	case by == grpcClient:
 		return nil
 	}
 	out := proto.CloneOf(m.condition)
-	out.Headers = append(out.Headers, headerOf(":method", m.method))
+	out.Headers = append(out.Headers, headerCondition(":method", m.method))
 	return out
 }
 
-// fits reports whether a text fulfils a condition.
-func fits(m *networking.StringMatch, text string) bool {
+// matchesText reports whether a text fulfils a condition.
+func matchesText(m *networking.StringMatch, text string) bool {
 	switch s := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		return text == s.Exact
@@ -49,49 +49,49 @@ func fits(m *networking.StringMatch, text string) bool {
 // maxWithout bounds the conditions of withoutHeaders, each of which doubles a route.
 const maxWithout = 4
 
-// matches returns the conditions of a route, any of which has to hold.
-func (c *ruleChecks) matches(path string, all []*networking.HTTPMatchRequest) []requestMatch {
+// parseMatches returns the conditions of a route, any of which has to hold.
+func (c *ruleChecks) parseMatches(path string, all []*networking.HTTPMatchRequest) []requestMatch {
 	if len(all) == 0 {
-		return []requestMatch{{condition: pathOf(nil)}}
+		return []requestMatch{{condition: pathCondition(nil)}}
 	}
 	var out []requestMatch
 	for i, m := range all {
-		path, before := fmt.Sprintf("%s[%d]", path, i), len(c.failed)
-		c.only(path, m, "name", "uri", "ignore_uri_case", "method", "headers", "without_headers")
-		c.expression(path+".uri", m.GetUri())
-		c.text(path+".method", m.GetMethod())
+		path, before := fmt.Sprintf("%s[%d]", path, i), len(c.failures)
+		c.rejectOtherFields(path, m, "name", "uri", "ignore_uri_case", "method", "headers", "without_headers")
+		c.checkExpression(path+".uri", m.GetUri())
+		c.checkText(path+".method", m.GetMethod())
 		for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
 			c.failIf(path+".headers", headerReason(name))
-			c.text(path+".headers", m.GetHeaders()[name])
+			c.checkText(path+".headers", m.GetHeaders()[name])
 		}
 		valued := 0
 		for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
 			c.failIf(path+".withoutHeaders", headerReason(name))
 			if without := m.GetWithoutHeaders()[name]; !isPresence(without) {
-				c.text(path+".withoutHeaders", without)
+				c.checkText(path+".withoutHeaders", without)
 				valued++
 			}
 		}
 		if valued > maxWithout {
 			c.fail(path+".withoutHeaders", fmt.Sprintf("%d headers with a value; at most %d are followed", valued, maxWithout))
 		}
-		if len(c.failed) == before {
+		if len(c.failures) == before {
 			out = append(out, matchesOf(m)...)
 		}
 	}
 	return out
 }
 
-// text checks a condition on a text, of which gRPC refuses an empty prefix.
-func (c *ruleChecks) text(path string, m *networking.StringMatch) {
+// checkText checks a condition on a text, of which gRPC refuses an empty prefix.
+func (c *ruleChecks) checkText(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Prefix); ok && s.Prefix == "" {
 		c.fail(path, "the prefix is empty")
 	}
-	c.expression(path, m)
+	c.checkExpression(path, m)
 }
 
-// expression checks a condition that may be a regular expression.
-func (c *ruleChecks) expression(path string, m *networking.StringMatch) {
+// checkExpression checks a condition that may be a regular expression.
+func (c *ruleChecks) checkExpression(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Regex); ok {
 		c.failIf(path, expressionReason(s.Regex))
 	}
@@ -107,21 +107,21 @@ func isPresence(m *networking.StringMatch) bool {
 // two: that the header is absent, and that it is something else. For a single one gRPC
 // and Envoy require the header to be there.
 func matchesOf(m *networking.HTTPMatchRequest) []requestMatch {
-	base := pathOf(m.GetUri())
+	base := pathCondition(m.GetUri())
 	if m.GetIgnoreUriCase() {
 		base.CaseSensitive = wrapperspb.Bool(false)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
-		base.Headers = append(base.Headers, headerOf(name, m.GetHeaders()[name]))
+		base.Headers = append(base.Headers, headerCondition(name, m.GetHeaders()[name]))
 	}
 	all := []*routev3.RouteMatch{base}
 	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
 		without := m.GetWithoutHeaders()[name]
-		absent, other := headerOf(name, nil), headerOf(name, without)
+		absent, other := headerCondition(name, nil), headerCondition(name, without)
 		absent.InvertMatch, other.InvertMatch = true, true
 		var next []*routev3.RouteMatch
 		for _, condition := range all {
-			if isPresence(without) || !fits(without, "") { // for Istio an absent header is empty
+			if isPresence(without) || !matchesText(without, "") { // for Istio an absent header is empty
 				next = append(next, withHeader(condition, absent))
 			}
 			if !isPresence(without) {
@@ -143,8 +143,8 @@ func withHeader(m *routev3.RouteMatch, h *routev3.HeaderMatcher) *routev3.RouteM
 	return out
 }
 
-// pathOf returns a condition on the path; nil: every path fulfils it.
-func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
+// pathCondition returns a condition on the path; nil: every path fulfils it.
+func pathCondition(m *networking.StringMatch) *routev3.RouteMatch {
 	switch u := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: u.Exact}}
@@ -157,9 +157,9 @@ func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
 	}
 }
 
-// headerOf returns a condition on a header; nil: it has to be there. gRPC compares names
+// headerCondition returns a condition on a header; nil: it has to be there. gRPC compares names
 // in lower case.
-func headerOf(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
+func headerCondition(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	name = strings.ToLower(name)
 	text := &matcherv3.StringMatcher{}
 	switch s := m.GetMatchType().(type) {

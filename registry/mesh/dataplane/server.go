@@ -27,20 +27,20 @@ type Options struct {
 
 // A Server serves entries to data planes.
 type Server struct {
-	o     Options
-	store *resourceStore
-	names atomic.Int64 // bytes of what all streams ask for
+	o         Options
+	store     *resourceStore
+	nameBytes atomic.Int64 // bytes of what all streams ask for
 
-	mu       sync.Mutex
-	entries  map[string]Entry // without their endpoints
-	ports    map[uint32]*portEntries
-	draining map[drainKey]int // clusters and endpoints to be removed, with the number of the change
-	changes  int
+	mu        sync.Mutex
+	entries   map[string]Entry // without their endpoints
+	ports     map[uint32]*portEntries
+	draining  map[drainKey]int // clusters and endpoints to be removed, with the number of the change
+	lastDrain int
 }
 
 // portEntries is the entries that have a port.
 type portEntries struct {
-	names      map[string]struct{}
+	entryNames map[string]struct{}
 	namespaces []string // that see other entries than the rest; empty: the rest
 }
 
@@ -65,16 +65,16 @@ func (s *Server) Update(put []Entry, remove []string) {
 	c := updateCollector{server: s, updates: newResourceUpdates(), ports: make(map[uint32]struct{})}
 	for _, name := range remove {
 		if old, ok := s.entries[name]; ok {
-			c.remove(old)
+			c.removeEntry(old)
 		}
 	}
 	for _, e := range put {
-		c.put(e)
+		c.putEntry(e)
 	}
 	for number := range c.ports {
-		c.port(number)
+		c.collectPort(number)
 	}
-	s.drain(c.updates)
+	s.delayRemovals(c.updates)
 	s.store.apply(c.updates)
 }
 
@@ -82,8 +82,8 @@ func (s *Server) Update(put []Entry, remove []string) {
 // time every data plane receives the new routes.
 const drainFor = 10 * time.Second
 
-// drain delays the removal of clusters and endpoints. The caller holds mu.
-func (s *Server) drain(all resourceUpdates) {
+// delayRemovals delays the removal of clusters and endpoints. The caller holds mu.
+func (s *Server) delayRemovals(all resourceUpdates) {
 	later := newResourceUpdates()
 	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
 		for k, r := range all[url] {
@@ -98,18 +98,18 @@ func (s *Server) drain(all resourceUpdates) {
 	if len(later[resource.ClusterType])+len(later[resource.EndpointType]) == 0 {
 		return
 	}
-	s.changes++
-	number := s.changes
+	s.lastDrain++
+	number := s.lastDrain
 	for url, update := range later {
 		for k := range update {
 			s.draining[drainKey{url, k}] = number
 		}
 	}
-	time.AfterFunc(drainFor, func() { s.drained(later, number) })
+	time.AfterFunc(drainFor, func() { s.removeDrained(later, number) })
 }
 
-// drained removes what was to go with a change, and did not return meanwhile.
-func (s *Server) drained(all resourceUpdates, number int) {
+// removeDrained removes what was to go with a change, and did not return meanwhile.
+func (s *Server) removeDrained(all resourceUpdates, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, update := range all {
@@ -128,25 +128,25 @@ type updateCollector struct {
 	ports   map[uint32]struct{} // whose hosts changed
 }
 
-func (c *updateCollector) remove(e Entry) {
+func (c *updateCollector) removeEntry(e Entry) {
 	delete(c.server.entries, e.Name)
-	for _, r := range resources(e, c.server.o.Rules) {
+	for _, r := range resourcesOf(e, c.server.o.Rules) {
 		c.updates[r.url][resourceKey{name: r.name}] = nil
 	}
 	for _, p := range e.Spec.GetPorts() {
-		delete(c.server.ports[p.GetNumber()].names, e.Name)
+		delete(c.server.ports[p.GetNumber()].entryNames, e.Name)
 		c.ports[p.GetNumber()] = struct{}{}
 	}
 }
 
-func (c *updateCollector) put(e Entry) {
+func (c *updateCollector) putEntry(e Entry) {
 	old, had := c.server.entries[e.Name]
 	sameHead := had && e.sameHead(old)
 	if had && !sameHead {
-		c.remove(old)
+		c.removeEntry(old)
 	}
-	c.server.entries[e.Name] = e.head()
-	for _, r := range resources(e, c.server.o.Rules) {
+	c.server.entries[e.Name] = e.withoutEndpoints()
+	for _, r := range resourcesOf(e, c.server.o.Rules) {
 		if sameHead && r.url != resource.EndpointType {
 			continue // unchanged
 		}
@@ -160,22 +160,22 @@ func (c *updateCollector) put(e Entry) {
 	for _, p := range e.Spec.GetPorts() {
 		of := c.server.ports[p.GetNumber()]
 		if of == nil {
-			of = &portEntries{names: make(map[string]struct{})}
+			of = &portEntries{entryNames: make(map[string]struct{})}
 			c.server.ports[p.GetNumber()] = of
 		}
-		of.names[e.Name] = struct{}{}
+		of.entryNames[e.Name] = struct{}{}
 		c.ports[p.GetNumber()] = struct{}{}
 	}
 }
 
-// port collects the listener and routes of a port, with separate ones for each
+// collectPort collects the listener and routes of a port, with separate ones for each
 // namespace that an entry is exported to by name.
-func (c *updateCollector) port(number uint32) {
+func (c *updateCollector) collectPort(number uint32) {
 	of := c.server.ports[number]
 	before := of.namespaces
 	of.namespaces = []string{""}
-	entries := make([]Entry, 0, len(of.names))
-	for _, name := range slices.Sorted(maps.Keys(of.names)) {
+	entries := make([]Entry, 0, len(of.entryNames))
+	for _, name := range slices.Sorted(maps.Keys(of.entryNames)) {
 		e := c.server.entries[name]
 		entries = append(entries, e)
 		for _, to := range e.exportTo() {
@@ -185,32 +185,32 @@ func (c *updateCollector) port(number uint32) {
 		}
 	}
 	for _, namespace := range before {
-		c.updates[resource.ListenerType][resourceKey{listenerOf(number, c.server.o.VIPs), namespace}] = nil
-		c.updates[resource.RouteType][resourceKey{routesOf(number), namespace}] = nil
+		c.updates[resource.ListenerType][resourceKey{envoyListenerName(number, c.server.o.VIPs), namespace}] = nil
+		c.updates[resource.RouteType][resourceKey{envoyRoutesName(number), namespace}] = nil
 	}
 	for _, namespace := range of.namespaces {
-		p := portOf(number, entries, namespace)
+		p := visiblePort(number, entries, namespace)
 		if l := p.listener(c.server.o.VIPs); l != nil {
-			c.putFor(namespace, resource.ListenerType, l.GetName(), l)
+			c.putForNamespace(namespace, resource.ListenerType, l.GetName(), l)
 		}
 		if r := p.routes(c.server.o.Rules); r != nil {
-			c.putFor(namespace, resource.RouteType, r.GetName(), r)
+			c.putForNamespace(namespace, resource.RouteType, r.GetName(), r)
 		}
 	}
-	if len(of.names) == 0 {
+	if len(of.entryNames) == 0 {
 		delete(c.server.ports, number)
 	}
 }
 
-func (c *updateCollector) putFor(namespace, url, name string, m proto.Message) {
+func (c *updateCollector) putForNamespace(namespace, url, name string, m proto.Message) {
 	r := newStoredResource(name, pack(m))
 	r.namespace = namespace
 	c.updates[url][r.resourceKey] = r
 }
 
-// portOf returns the hosts of a port that a namespace sees; empty: a namespace that
+// visiblePort returns the hosts of a port that a namespace sees; empty: a namespace that
 // no entry names.
-func portOf(number uint32, entries []Entry, namespace string) listenerPort {
+func visiblePort(number uint32, entries []Entry, namespace string) listenerPort {
 	p := listenerPort{number: number}
 	seen := make(map[string]bool)
 	for _, e := range entries {
@@ -258,8 +258,8 @@ func Decode(wire *anypb.Any) (Entry, error) {
 	return e, nil
 }
 
-// head returns the entry without its endpoints, which are most of it.
-func (e Entry) head() Entry {
+// withoutEndpoints returns the entry without its endpoints, which are most of it.
+func (e Entry) withoutEndpoints() Entry {
 	return Entry{e.Name, &networking.ServiceEntry{
 		Hosts: e.Spec.GetHosts(), Addresses: e.Spec.GetAddresses(), Ports: e.Spec.GetPorts(), ExportTo: e.Spec.GetExportTo(),
 	}}

@@ -23,27 +23,27 @@ type resourceKey struct{ name, namespace string }
 // never written again: a change replaces it.
 type storedResource struct {
 	resourceKey
-	exportTo   []string   // namespaces in which it is visible; nil: all
-	before     [][]string // earlier values of exportTo
-	byNameOnly bool       // it is not part of a wildcard
-	revision   uint64     // of the store
-	created    uint64     // the revision in which it was new
-	version    string     // a hash of the content
-	sum        uint64     // the same as a number
-	wire       *anypb.Any
-	delta      *discovery.Resource  // in the incremental form; nil: it is gone
-	localities *localityAssignments // nil: it is the same for all clients
+	exportTo       []string   // namespaces in which it is visible; nil: all
+	earlierExports [][]string // earlier values of exportTo
+	byNameOnly     bool       // it is not part of a wildcard
+	revision       uint64     // of the store
+	created        uint64     // the revision in which it was new
+	version        string     // a hash of the content
+	sum            uint64     // the same as a number
+	wire           *anypb.Any
+	delta          *discovery.Resource  // in the incremental form; nil: it is gone
+	localities     *localityAssignments // nil: it is the same for all clients
 }
 
 // A typeState is the resources of one type.
 type typeState struct {
-	url       string
-	resources map[resourceKey]*storedResource
-	changes   []*storedResource // by revision; replaced ones are skipped
-	removed   int               // resources that are gone
-	came      uint64            // last revision with a new resource
-	compacted uint64            // revision up to which removed ones were forgotten
-	sum       uint64            // of all sums
+	url               string
+	resources         map[resourceKey]*storedResource
+	changes           []*storedResource // by revision; replaced ones are skipped
+	removedCount      int               // resources that are gone
+	newestCreated     uint64            // last revision with a new resource
+	compactedRevision uint64            // revision up to which removed ones were forgotten
+	sum               uint64            // of all sums
 }
 
 // sendingOrder returns the types in the order in which they are sent: referenced ones
@@ -108,8 +108,8 @@ func (t *typeState) apply(update map[resourceKey]*storedResource, revision uint6
 			t.put(r, old, revision)
 		} else if old != nil && old.wire != nil {
 			t.uncount(old)
-			t.removed++
-			t.record(&storedResource{resourceKey: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
+			t.removedCount++
+			t.appendChange(&storedResource{resourceKey: k, exportTo: []string{}, earlierExports: old.exportsReplacedBy([]string{}), byNameOnly: old.byNameOnly}, revision)
 		}
 	}
 	t.compact()
@@ -117,42 +117,42 @@ func (t *typeState) apply(update map[resourceKey]*storedResource, revision uint6
 
 func (t *typeState) put(r, old *storedResource, revision uint64) {
 	if r.created = revision; old != nil {
-		if old.wire != nil && old.version == r.version && isSame(old.exportTo, r.exportTo) {
+		if old.wire != nil && old.version == r.version && sameNamespaces(old.exportTo, r.exportTo) {
 			return
 		}
-		r.before = old.earlier(r.exportTo)
+		r.earlierExports = old.exportsReplacedBy(r.exportTo)
 		if old.wire != nil {
 			r.created = old.created
 		}
 		t.uncount(old)
 	}
 	if r.created == revision {
-		t.came = revision
+		t.newestCreated = revision
 	}
 	t.sum += r.sum
-	t.record(r, revision)
+	t.appendChange(r, revision)
 }
 
-// earlier returns the earlier values of exportTo once it is replaced by next.
-func (r *storedResource) earlier(next []string) [][]string {
-	if isSame(r.exportTo, next) || slices.ContainsFunc(r.before, func(b []string) bool { return isSame(b, r.exportTo) }) {
-		return r.before
+// exportsReplacedBy returns the earlier values of exportTo once it is replaced by next.
+func (r *storedResource) exportsReplacedBy(next []string) [][]string {
+	if sameNamespaces(r.exportTo, next) || slices.ContainsFunc(r.earlierExports, func(b []string) bool { return sameNamespaces(b, r.exportTo) }) {
+		return r.earlierExports
 	}
-	return append(slices.Clone(r.before), r.exportTo)
+	return append(slices.Clone(r.earlierExports), r.exportTo)
 }
 
-func isSame(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
+func sameNamespaces(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // uncount uncounts a resource that is replaced.
 func (t *typeState) uncount(old *storedResource) {
 	if old.wire == nil {
-		t.removed--
+		t.removedCount--
 		return
 	}
 	t.sum -= old.sum
 }
 
-func (t *typeState) record(r *storedResource, revision uint64) {
+func (t *typeState) appendChange(r *storedResource, revision uint64) {
 	r.revision = revision
 	t.resources[r.resourceKey] = r
 	t.changes = append(t.changes, r)
@@ -165,12 +165,12 @@ const maxRemoved = 10_000
 // compact drops replaced changes, and the oldest resources that are gone.
 func (t *typeState) compact() {
 	const slack = 1024
-	if len(t.changes) <= 2*len(t.resources)+slack && t.removed <= maxRemoved {
+	if len(t.changes) <= 2*len(t.resources)+slack && t.removedCount <= maxRemoved {
 		return
 	}
 	drop := 0
-	if t.removed > maxRemoved {
-		drop = t.removed / 2 //nolint:mnd // half of them, to do it seldom
+	if t.removedCount > maxRemoved {
+		drop = t.removedCount / 2 //nolint:mnd // half of them, to do it seldom
 	}
 	t.changes = slices.DeleteFunc(t.changes, func(r *storedResource) bool {
 		if t.resources[r.resourceKey] != r {
@@ -180,16 +180,16 @@ func (t *typeState) compact() {
 			return false
 		}
 		drop--
-		t.removed--
-		t.compacted = r.revision
+		t.removedCount--
+		t.compactedRevision = r.revision
 		delete(t.resources, r.resourceKey)
 		return true
 	})
 }
 
-// since returns what changed after a revision, each resource once, in the order of
+// changesSince returns what changed after a revision, each resource once, in the order of
 // the changes.
-func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool) {
+func (t *typeState) changesSince(revision uint64) func(yield func(*storedResource) bool) {
 	return func(yield func(*storedResource) bool) {
 		i, _ := slices.BinarySearchFunc(t.changes, revision+1, func(r *storedResource, rev uint64) int { return cmp.Compare(r.revision, rev) })
 		for _, r := range t.changes[i:] {
@@ -200,18 +200,18 @@ func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool
 	}
 }
 
-// count returns how many resources are not gone.
-func (t *typeState) count() int { return len(t.resources) - t.removed }
+// liveCount returns how many resources are not gone.
+func (t *typeState) liveCount() int { return len(t.resources) - t.removedCount }
 
 // version returns the version of all resources. It is the same on every replica and
 // after a restart.
 func (t *typeState) version() string {
-	return SetVersion(t.sum, t.count())
+	return SetVersion(t.sum, t.liveCount())
 }
 
-// find returns the resource of a name that a namespace sees; nil: there is none, or
+// findVisible returns the resource of a name that a namespace sees; nil: there is none, or
 // nothing of the type is served.
-func (t *typeState) find(name, namespace string) *storedResource {
+func (t *typeState) findVisible(name, namespace string) *storedResource {
 	if t == nil {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (r *storedResource) wasVisible(namespace string) bool {
 	if r.namespace != "" {
 		return r.namespace == namespace
 	}
-	return slices.ContainsFunc(r.before, func(to []string) bool { return isVisible(to, namespace) })
+	return slices.ContainsFunc(r.earlierExports, func(to []string) bool { return isVisible(to, namespace) })
 }
 
 // sotwFor returns a resource for a client's locality, and deltaFor the same in the
@@ -239,14 +239,14 @@ func (r *storedResource) sotwFor(locality string) *anypb.Any {
 	if r.localities == nil || locality == "" {
 		return r.wire
 	}
-	return r.localities.of(locality)
+	return r.localities.assignmentFor(locality)
 }
 
 func (r *storedResource) deltaFor(locality string) *discovery.Resource {
 	if r.localities == nil || locality == "" {
 		return r.delta
 	}
-	return &discovery.Resource{Name: r.name, Version: r.version, Resource: r.localities.of(locality)}
+	return &discovery.Resource{Name: r.name, Version: r.version, Resource: r.localities.assignmentFor(locality)}
 }
 
 // VersionOf returns the version of a resource, a hash of its content as text and as a

@@ -47,7 +47,7 @@ const (
 func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
-	c := s.watch(observe)
+	c := s.newCallbacks(observe)
 	defer c.close()
 	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType)
 }
@@ -56,7 +56,7 @@ func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Even
 func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
-	c := s.watch(observe)
+	c := s.newCallbacks(observe)
 	defer c.close()
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType)
 }
@@ -115,44 +115,44 @@ const (
 	MaxTypeURL = 300      // bytes; six times the longest of Envoy's and Istio's
 	MaxNode    = 64 << 10 // bytes; several times the node of an Envoy or an istiod
 
-	maxTypes   = 10
-	maxVersion = 300       // bytes; several times the longest of ours
-	maxNames   = 16 << 20  // bytes of one stream: about 100,000 names
-	allNames   = 256 << 20 // and of all together
-	nameCost   = 64        // of one, beside its text
+	maxTypes    = 10
+	maxVersion  = 300       // bytes; several times the longest of ours
+	maxNames    = 16 << 20  // bytes of one stream: about 100,000 names
+	maxAllNames = 256 << 20 // and of all together
+	nameCost    = 64        // of one, beside its text
 )
 
-// A lastAnswer is the last answer of a type.
-type lastAnswer struct {
-	version string
-	nonce   string // empty: it was confirmed or refused
-	names   int64  // bytes of the names in the last request, in the state of the world
+// A lastResponse is the last answer of a type.
+type lastResponse struct {
+	version   string
+	nonce     string // empty: it was confirmed or refused
+	nameBytes int64  // bytes of the names in the last request, in the state of the world
 }
 
 // callbacks check and observe the messages of one stream.
 type callbacks struct {
 	server.CallbackFuncs // of events without a method here
 
-	of      *Server
-	observe func(Event)
-	node    string
-	types   map[string]*lastAnswer
-	names   int64 // bytes of what the stream asks for
+	dataPlanes *Server
+	observe    func(Event)
+	node       string
+	types      map[string]*lastResponse
+	nameBytes  int64 // bytes of what the stream asks for
 }
 
-func (s *Server) watch(observe func(Event)) *callbacks {
-	return &callbacks{of: s, observe: observe, types: make(map[string]*lastAnswer)}
+func (s *Server) newCallbacks(observe func(Event)) *callbacks {
+	return &callbacks{dataPlanes: s, observe: observe, types: make(map[string]*lastResponse)}
 }
 
 // close uncounts the names of the stream.
-func (c *callbacks) close() { c.of.names.Add(-c.names) }
+func (c *callbacks) close() { c.dataPlanes.nameBytes.Add(-c.nameBytes) }
 
 // countNames counts names that a stream asks for, and uncounts others. An error
 // says that there are too many.
 func (c *callbacks) countNames(more, less int64) error {
-	less = min(less, c.names+more)
-	c.names += more - less
-	if all := c.of.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
+	less = min(less, c.nameBytes+more)
+	c.nameBytes += more - less
+	if all := c.dataPlanes.nameBytes.Add(more - less); c.nameBytes > maxNames || more > 0 && all > maxAllNames {
 		return errNames
 	}
 	return nil
@@ -166,8 +166,8 @@ func sizeOf(names []string) int64 {
 	return int64(n)
 }
 
-// requested handles a request of either form. An error ends the stream.
-func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
+// handleRequest handles a request of either form. An error ends the stream.
+func (c *callbacks) handleRequest(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
 	if len(url) > MaxTypeURL || proto.Size(node) > MaxNode {
 		return errSize
 	}
@@ -182,7 +182,7 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 		if len(c.types) >= maxTypes {
 			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
 		}
-		last = &lastAnswer{}
+		last = &lastResponse{}
 		c.types[url] = last
 		c.observe(Event{Kind: EventSubscribed, Node: c.node, TypeURL: url})
 	}
@@ -199,7 +199,7 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 	return nil
 }
 
-func (c *callbacks) sent(url, version, nonce string) {
+func (c *callbacks) recordSent(url, version, nonce string) {
 	last := c.types[url]
 	last.version, last.nonce = version, nonce
 	c.observe(Event{Kind: EventSent, Node: c.node, TypeURL: url, Version: version})
@@ -207,18 +207,18 @@ func (c *callbacks) sent(url, version, nonce string) {
 
 // OnStreamRequest implements sotw.Callbacks.
 func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) error {
-	if err := c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail()); err != nil {
+	if err := c.handleRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail()); err != nil {
 		return err
 	}
 	last := c.types[r.GetTypeUrl()]
-	before := last.names
-	last.names = sizeOf(r.GetResourceNames())
-	return c.countNames(last.names, before)
+	before := last.nameBytes
+	last.nameBytes = sizeOf(r.GetResourceNames())
+	return c.countNames(last.nameBytes, before)
 }
 
 // OnStreamResponse implements sotw.Callbacks.
 func (c *callbacks) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
-	c.sent(r.GetTypeUrl(), r.GetVersionInfo(), r.GetNonce())
+	c.recordSent(r.GetTypeUrl(), r.GetVersionInfo(), r.GetNonce())
 }
 
 // OnStreamDeltaRequest implements delta.Callbacks.
@@ -226,12 +226,12 @@ func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryReq
 	if err := c.countNames(sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())); err != nil {
 		return err
 	}
-	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
+	return c.handleRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
 }
 
 // OnStreamDeltaResponse implements delta.Callbacks.
 func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
-	c.sent(r.GetTypeUrl(), r.GetSystemVersionInfo(), r.GetNonce())
+	c.recordSent(r.GetTypeUrl(), r.GetSystemVersionInfo(), r.GetNonce())
 }
 
 var (
@@ -266,9 +266,9 @@ func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, err
 	}
 	var d viewDifference
 	if state != nil && isWhole(a.s.url) {
-		d.send = make([]*storedResource, 0, state.count())
-		for r := range state.since(0) {
-			if a.s.wants(r) && a.v.sees(a.s, r) {
+		d.send = make([]*storedResource, 0, state.liveCount())
+		for r := range state.changesSince(0) {
+			if a.s.wants(r) && a.v.isCurrent(a.s, r) {
 				d.send = append(d.send, r)
 			}
 		}
@@ -304,7 +304,7 @@ func (a *deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryRe
 	defer a.v.lock()()
 	d := a.v.difference(a.s)
 	answer := &discovery.DeltaDiscoveryResponse{
-		TypeUrl: a.DeltaRequest.GetTypeUrl(), RemovedResources: d.gone, Resources: make([]*discovery.Resource, len(d.send)),
+		TypeUrl: a.DeltaRequest.GetTypeUrl(), RemovedResources: d.removed, Resources: make([]*discovery.Resource, len(d.send)),
 	}
 	if a.s.state != nil {
 		answer.SystemVersionInfo = a.s.state.version()

@@ -19,35 +19,35 @@ import (
 type streamView struct {
 	store *resourceStore
 
-	mu           sync.Mutex
-	namespace    string
-	locality     string // of the client: region/zone/sub-zone; empty: none
-	subs         map[string]*viewSubscription
-	warming      map[string]struct{} // clusters that were sent without their endpoints
-	warmingTimer *time.Timer         // when routes are sent anyway; nil while none wait
-	released     uint64              // revision whose routes do not wait any more
+	mu               sync.Mutex
+	namespace        string
+	locality         string // of the client: region/zone/sub-zone; empty: none
+	subscriptions    map[string]*viewSubscription
+	warming          map[string]struct{} // clusters that were sent without their endpoints
+	warmingTimer     *time.Timer         // when routes are sent anyway; nil while none wait
+	releasedRevision uint64              // revision whose routes do not wait any more
 }
 
 var _ cache.Cache = (*streamView)(nil)
 
 // A viewSubscription is what a stream asks for of one type.
 type viewSubscription struct {
-	url      string
-	gone     bool       // answers have what is gone
-	state    *typeState // nil: nothing of the type is served
-	wildcard bool
-	names    map[string]struct{}
-	since    uint64            // revision up to which it was sent everything
-	first    bool              // nothing was sent yet
-	fresh    map[string]string // names to be sent whatever the revision, with the version that the client has
-	known    map[string]string // of a first wildcard: versions that the client has
-	signal   func()            // has the stream ask for what is due; nil: it does not wait
-	opened   int               // number of times that signal was set
+	url             string
+	reportsRemoved  bool       // answers have what is gone
+	state           *typeState // nil: nothing of the type is served
+	wildcard        bool
+	names           map[string]struct{}
+	sentRevision    uint64            // revision up to which it was sent everything
+	sentNothing     bool              // nothing was sent yet
+	newNames        map[string]string // names to be sent whatever the revision, with the version that the client has
+	initialVersions map[string]string // of a first wildcard: versions that the client has
+	whenDue         func()            // has the stream ask for what is due; nil: it does not wait
+	callCount       int               // number of times that signal was set
 }
 
 // openView returns a view that is woken by changes until it is closed.
 func (s *resourceStore) openView() *streamView {
-	v := &streamView{store: s, subs: make(map[string]*viewSubscription), warming: make(map[string]struct{})}
+	v := &streamView{store: s, subscriptions: make(map[string]*viewSubscription), warming: make(map[string]struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views[v] = struct{}{}
@@ -72,49 +72,49 @@ func (v *streamView) wake() {
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
 	for _, url := range sendingOrder() {
-		if s := v.subs[url]; s != nil {
-			v.signal(s)
+		if s := v.subscriptions[url]; s != nil {
+			v.signalIfDue(s)
 		}
 	}
 }
 
-// signal signals a subscription if anything is due. The caller holds both locks.
-func (v *streamView) signal(s *viewSubscription) {
+// signalIfDue signals a subscription if anything is due. The caller holds both locks.
+func (v *streamView) signalIfDue(s *viewSubscription) {
 	switch {
-	case s.signal == nil:
+	case s.whenDue == nil:
 	case v.isDue(s):
-		s.signal()
-		s.signal = nil
-	case !s.first && !v.waits(s):
-		s.since = v.store.revision // up to here nothing is for this stream
+		s.whenDue()
+		s.whenDue = nil
+	case !s.sentNothing && !v.mustWait(s):
+		s.sentRevision = v.store.revision // up to here nothing is for this stream
 	}
 }
 
 func (v *streamView) isDue(s *viewSubscription) bool {
 	switch {
 	case s.state == nil:
-		return s.first || len(s.fresh) > 0
-	case v.store.revision == 0 || v.waits(s):
+		return s.sentNothing || len(s.newNames) > 0
+	case v.store.revision == 0 || v.mustWait(s):
 		return false
-	case s.first || len(s.fresh) > 0:
+	case s.sentNothing || len(s.newNames) > 0:
 		return true
 	}
-	for r := range s.state.since(s.since) {
-		if s.wants(r) && (v.sees(s, r) || s.gone && r.wasVisible(v.namespace)) {
+	for r := range s.state.changesSince(s.sentRevision) {
+		if s.wants(r) && (v.isCurrent(s, r) || s.reportsRemoved && r.wasVisible(v.namespace)) {
 			return true
 		}
 	}
 	return false
 }
 
-// waits reports whether a subscription has to wait. Make before break: routes wait
+// mustWait reports whether a subscription has to wait. Make before break: routes wait
 // for new clusters, and for their endpoints.
-func (v *streamView) waits(s *viewSubscription) bool {
-	all := v.subs[resource.ClusterType]
+func (v *streamView) mustWait(s *viewSubscription) bool {
+	all := v.subscriptions[resource.ClusterType]
 	if s.url != resource.ListenerType && s.url != resource.RouteType || all == nil || !all.wildcard {
 		return false
 	}
-	if came := all.state.came; len(v.warming) == 0 && (came <= all.since || came <= v.released) {
+	if came := all.state.newestCreated; len(v.warming) == 0 && (came <= all.sentRevision || came <= v.releasedRevision) {
 		return false
 	}
 	if v.warmingTimer == nil {
@@ -123,9 +123,9 @@ func (v *streamView) waits(s *viewSubscription) bool {
 	return true
 }
 
-// sees reports whether a resource is the current one for the stream.
-func (v *streamView) sees(s *viewSubscription, r *storedResource) bool {
-	return s.state.find(r.name, v.namespace) == r
+// isCurrent reports whether a resource is the current one for the stream.
+func (v *streamView) isCurrent(s *viewSubscription, r *storedResource) bool {
+	return s.state.findVisible(r.name, v.namespace) == r
 }
 
 // wants reports whether a resource is asked for.
@@ -137,32 +137,32 @@ func (s *viewSubscription) wants(r *storedResource) bool {
 	return named
 }
 
-// subscribe has a function called once anything is due, and returns a function to
+// callWhenDue has a function called once anything is due, and returns a function to
 // cancel that. The caller holds mu.
-func (v *streamView) subscribe(s *viewSubscription, signal func()) func() {
+func (v *streamView) callWhenDue(s *viewSubscription, signal func()) func() {
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
-	s.opened++
-	opened := s.opened
-	s.signal = signal
-	v.signal(s)
+	s.callCount++
+	opened := s.callCount
+	s.whenDue = signal
+	v.signalIfDue(s)
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if s.opened == opened {
-			s.signal = nil
+		if s.callCount == opened {
+			s.whenDue = nil
 		}
 	}
 }
 
-// subscription returns the subscription to a type, and records where the client is.
+// subscriptionTo returns the subscription to a type, and records where the client is.
 // The caller holds mu.
-func (v *streamView) subscription(url string, node *corev3.Node) *viewSubscription {
+func (v *streamView) subscriptionTo(url string, node *corev3.Node) *viewSubscription {
 	v.namespace, v.locality = namespaceOf(node), localityName(node.GetLocality())
-	s := v.subs[url]
+	s := v.subscriptions[url]
 	if s == nil {
-		s = &viewSubscription{url: url, state: v.store.types[url], first: true, fresh: make(map[string]string)}
-		v.subs[url] = s
+		s = &viewSubscription{url: url, state: v.store.types[url], sentNothing: true, newNames: make(map[string]string)}
+		v.subscriptions[url] = s
 	}
 	return s
 }
@@ -190,27 +190,27 @@ func localityName(l *corev3.Locality) string {
 func (v *streamView) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.subscription(r.GetTypeUrl(), r.GetNode())
-	s.gone = isWhole(s.url)
-	s.update(sub)
+	s := v.subscriptionTo(r.GetTypeUrl(), r.GetNode())
+	s.reportsRemoved = isWhole(s.url)
+	s.replaceNames(sub)
 	if !s.wildcard && len(s.names) == 0 {
 		return nil, nil //nolint:nilnil // it unsubscribed
 	}
-	return v.subscribe(s, func() { to <- newSotwResponse(v, s, r) }), nil
+	return v.callWhenDue(s, func() { to <- newSotwResponse(v, s, r) }), nil
 }
 
-// update replaces what a stream asks for in the state of the world.
-func (s *viewSubscription) update(sub cache.Subscription) {
+// replaceNames replaces what a stream asks for in the state of the world.
+func (s *viewSubscription) replaceNames(sub cache.Subscription) {
 	names := sub.SubscribedResources()
 	for name := range names {
 		if _, had := s.names[name]; !had {
-			s.fresh[name] = ""
+			s.newNames[name] = ""
 		}
 	}
-	maps.DeleteFunc(s.fresh, func(name, _ string) bool { _, has := names[name]; return !has })
+	maps.DeleteFunc(s.newNames, func(name, _ string) bool { _, has := names[name]; return !has })
 	isLess := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
 	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // so that the answer leaves out what is not asked for any more
-		s.first = true
+		s.sentNothing = true
 	}
 	s.names, s.wildcard = names, sub.IsWildcard()
 }
@@ -219,47 +219,47 @@ func (s *viewSubscription) update(sub cache.Subscription) {
 func (v *streamView) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.subscription(r.GetTypeUrl(), r.GetNode())
-	if s.state != nil && !s.first && s.since < s.state.compactedTo(v.store) {
+	s := v.subscriptionTo(r.GetTypeUrl(), r.GetNode())
+	if s.state != nil && !s.sentNothing && s.sentRevision < s.state.compactedTo(v.store) {
 		return nil, errMissed
 	}
-	s.gone = true
+	s.reportsRemoved = true
 	known := sub.ReturnedResources()
-	if s.first && s.known == nil {
-		s.known = maps.Clone(known)
+	if s.sentNothing && s.initialVersions == nil {
+		s.initialVersions = maps.Clone(known)
 	}
 	for name, version := range known {
 		if version == "" { // unsubscribed by name, while subscribed by a wildcard
-			s.fresh[name] = ""
+			s.newNames[name] = ""
 		}
 	}
 	for _, name := range r.GetResourceNamesSubscribe() {
 		if name != "*" {
-			s.fresh[name] = s.known[name]
+			s.newNames[name] = s.initialVersions[name]
 		}
 	}
 	if sub.IsWildcard() && !s.wildcard {
-		s.first = true
+		s.sentNothing = true
 	}
 	s.names, s.wildcard = sub.SubscribedResources(), sub.IsWildcard()
-	return v.subscribe(s, func() { to <- newDeltaResponse(v, s, r) }), nil
+	return v.callWhenDue(s, func() { to <- newDeltaResponse(v, s, r) }), nil
 }
 
 func (t *typeState) compactedTo(s *resourceStore) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return t.compacted
+	return t.compactedRevision
 }
 
 // Fetch implements cache.ConfigFetcher.
 func (v *streamView) Fetch(_ context.Context, r *cache.Request) (cache.Response, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.subscription(r.GetTypeUrl(), r.GetNode())
+	s := v.subscriptionTo(r.GetTypeUrl(), r.GetNode())
 	s.names = make(map[string]struct{}, len(r.GetResourceNames()))
 	for _, name := range r.GetResourceNames() {
 		s.names[name] = struct{}{}
-		s.fresh[name] = ""
+		s.newNames[name] = ""
 	}
 	s.wildcard = len(s.names) == 0
 	v.store.mu.RLock()
@@ -281,12 +281,12 @@ func (v *streamView) markSent(s *viewSubscription, sent []*storedResource) {
 		switch {
 		case s.url == resource.EndpointType:
 			delete(v.warming, r.name)
-		case s.url == resource.ClusterType && s.wildcard && r.created > s.since:
+		case s.url == resource.ClusterType && s.wildcard && r.created > s.sentRevision:
 			v.warming[r.name] = struct{}{}
 		}
 	}
-	s.since, s.first, s.known = v.store.revision, false, nil
-	clear(s.fresh)
+	s.sentRevision, s.sentNothing, s.initialVersions = v.store.revision, false, nil
+	clear(s.newNames)
 	if s.url == resource.ClusterType || s.url == resource.EndpointType {
 		v.releaseRoutes()
 	}
@@ -299,8 +299,8 @@ func (v *streamView) releaseRoutes() {
 		v.warmingTimer = nil
 	}
 	for _, url := range []string{resource.ListenerType, resource.RouteType} {
-		if s := v.subs[url]; s != nil {
-			v.signal(s)
+		if s := v.subscriptions[url]; s != nil {
+			v.signalIfDue(s)
 		}
 	}
 }
@@ -313,7 +313,7 @@ const maxWarming = 5 * time.Second
 func (v *streamView) stopWarming() {
 	defer v.lock()()
 	clear(v.warming)
-	v.released = v.store.revision
+	v.releasedRevision = v.store.revision
 	v.releaseRoutes()
 }
 
@@ -329,38 +329,38 @@ func (v *streamView) lock() (unlock func()) {
 
 // A viewDifference is what changed for a stream, and is to be sent.
 type viewDifference struct {
-	send []*storedResource
-	gone []string // names
+	send    []*storedResource
+	removed []string // names
 }
 
 // difference returns each resource that changed or is new to the stream, and the name of
 // each that is gone. The caller holds both locks.
 func (v *streamView) difference(s *viewSubscription) viewDifference {
-	d := v.named(s)
+	d := v.requestedDifference(s)
 	if s.state == nil {
 		return d
 	}
-	if s.first {
-		s.since = 0
+	if s.sentNothing {
+		s.sentRevision = 0
 	}
-	for r := range s.state.since(s.since) {
-		if _, done := s.fresh[r.name]; !done && s.wants(r) {
+	for r := range s.state.changesSince(s.sentRevision) {
+		if _, done := s.newNames[r.name]; !done && s.wants(r) {
 			v.addChanged(s, r, &d)
 		}
 	}
-	for name := range s.known { // only of the first answer
-		if _, named := s.names[name]; s.wildcard && !named && s.state.find(name, v.namespace) == nil {
-			d.gone = append(d.gone, name)
+	for name := range s.initialVersions { // only of the first answer
+		if _, named := s.names[name]; s.wildcard && !named && s.state.findVisible(name, v.namespace) == nil {
+			d.removed = append(d.removed, name)
 		}
 	}
 	return d
 }
 
-// named returns the state of names that a stream asks for anew.
-func (v *streamView) named(s *viewSubscription) (d viewDifference) {
-	for name, version := range s.fresh {
-		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
-			d.gone = append(d.gone, name)
+// requestedDifference returns the state of names that a stream asks for anew.
+func (v *streamView) requestedDifference(s *viewSubscription) (d viewDifference) {
+	for name, version := range s.newNames {
+		if r := s.state.findVisible(name, v.namespace); r == nil || !s.wants(r) {
+			d.removed = append(d.removed, name)
 		} else if version != r.version {
 			d.send = append(d.send, r)
 		}
@@ -370,16 +370,16 @@ func (v *streamView) named(s *viewSubscription) (d viewDifference) {
 
 // addChanged adds a changed resource, for a stream that has the state before.
 func (v *streamView) addChanged(s *viewSubscription, r *storedResource, d *viewDifference) {
-	switch now := s.state.find(r.name, v.namespace); {
+	switch now := s.state.findVisible(r.name, v.namespace); {
 	case now == nil:
-		if !s.first && r.wasVisible(v.namespace) {
-			d.gone = append(d.gone, r.name)
+		if !s.sentNothing && r.wasVisible(v.namespace) {
+			d.removed = append(d.removed, r.name)
 		}
 	case now == r:
-		if s.known[r.name] != r.version {
+		if s.initialVersions[r.name] != r.version {
 			d.send = append(d.send, r)
 		}
-	case r.wire == nil && now.revision <= s.since: // the resource of its namespace is gone
+	case r.wire == nil && now.revision <= s.sentRevision: // the resource of its namespace is gone
 		d.send = append(d.send, now)
 	}
 }

@@ -65,9 +65,9 @@ type apiObject struct {
 	body *anypb.Any
 }
 
-// parse reads the metadata of an object. Of annotations it keeps that of service keys
+// parseObject reads the metadata of an object. Of annotations it keeps that of service keys
 // alone.
-func parse(k objectKind, wire *anypb.Any, keys kube.Keys) (apiObject, error) {
+func parseObject(k objectKind, wire *anypb.Any, keys kube.Keys) (apiObject, error) {
 	if wire.GetTypeUrl() != resourceURL {
 		return apiObject{}, fmt.Errorf("a %s is sent as %s", k, naming.Quote(wire.GetTypeUrl()))
 	}
@@ -88,7 +88,7 @@ func parse(k objectKind, wire *anypb.Any, keys kube.Keys) (apiObject, error) {
 	return o, nil
 }
 
-func (o *apiObject) decode() (runtime.Object, error) {
+func (o *apiObject) decodeSpec() (runtime.Object, error) {
 	var entry networking.ServiceEntry
 	var workload networking.WorkloadEntry
 	spec := map[objectKind]proto.Message{serviceEntry: &entry, workloadEntry: &workload}[o.kind]

@@ -70,13 +70,13 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	s := newMappingState(r.o.Address, rules, r.o.Namespaces, r.o.Log)
 	debug.Repeat(ctx, func() time.Duration {
 		start := time.Now()
-		read, err := r.read(ctx, conn)
+		read, err := r.readAll(ctx, conn)
 		if ctx.Err() != nil {
 			return r.o.Interval
 		}
 		var updated bool
 		if err != nil {
-			updated = s.fail(err)
+			updated = s.recordFailure(err)
 		} else {
 			updated, err = s.apply(read, start)
 		}
@@ -89,10 +89,10 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	return nil
 }
 
-// read reads everything over a stream of its own. On a stream that stays open, istiod
+// readAll reads everything over a stream of its own. On a stream that stays open, istiod
 // sends everything again at any change in the mesh, and nothing if only an annotation
 // changed. The responses are not acknowledged: the stream ends before.
-func (r *Reader) read(ctx context.Context, connection *debug.Connection) (_ resourcesByKind, err error) {
+func (r *Reader) readAll(ctx context.Context, connection *debug.Connection) (_ resourcesByKind, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	conn, err := connection.Get()

@@ -20,12 +20,12 @@ type mappingState struct {
 	keys       kube.Keys
 	namespaces []string // none: all
 	model      *kube.Model
-	known      map[objectID]modelObject // in the model
+	objects    map[objectID]modelObject // in the model
 
-	replica debug.ReplicaStatus // Answered: a reading was successful
-	mapping metadata.Mapping
-	skipped []metadata.PublicationError
-	unread  error // why an object of the last reading is not known, or not current
+	replica      debug.ReplicaStatus // Answered: a reading was successful
+	mapping      metadata.Mapping
+	skipped      []metadata.PublicationError
+	unreadObject error // why an object of the last reading is not known, or not current
 }
 
 // modelObject is an object of the model.
@@ -36,7 +36,7 @@ type modelObject struct {
 
 func newMappingState(address string, r kube.Rules, namespaces []string, log *slog.Logger) *mappingState {
 	return &mappingState{
-		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), known: make(map[objectID]modelObject),
+		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), objects: make(map[objectID]modelObject),
 		replica: debug.ReplicaStatus{Replica: address},
 	}
 }
@@ -51,15 +51,15 @@ func (s *mappingState) apply(r resourcesByKind, at time.Time) (changed bool, err
 			Cause: debug.Truncated, Where: "the api generator at " + s.replica.Replica, Err: errEmptied,
 			Fix: "see the log of istiod; if the mesh is meant to be empty, restart the bridge",
 		}
-		return s.fail(err), err
+		return s.recordFailure(err), err
 	}
-	unread := s.update(r)
+	unread := s.updateModel(r)
 	failed := s.replica.Err != nil
 	if failed {
 		s.log.Info("service keys read again", "replica", s.replica.Replica)
 	}
-	changed = failed || !s.replica.Answered || debug.ErrorKey(s.unread) != debug.ErrorKey(unread)
-	s.unread = unread
+	changed = failed || !s.replica.Answered || debug.ErrorKey(s.unreadObject) != debug.ErrorKey(unread)
+	s.unreadObject = unread
 	s.replica = debug.ReplicaStatus{Replica: s.replica.Replica, Answered: true, At: at}
 	if s.model.Update().Keys {
 		s.mapping, s.skipped = s.model.Mapping()
@@ -68,13 +68,13 @@ func (s *mappingState) apply(r resourcesByKind, at time.Time) (changed bool, err
 	return changed, nil
 }
 
-// update updates the model, and returns why an object could not be read. That object
+// updateModel updates the model, and returns why an object could not be read. That object
 // is kept; one without a readable name may be any, so that then none is removed.
-func (s *mappingState) update(r resourcesByKind) (unread error) {
+func (s *mappingState) updateModel(r resourcesByKind) (unread error) {
 	seen, nameless := make(map[objectID]struct{}), false
 	for _, k := range objectKinds() {
 		for _, resource := range r[k] {
-			o, err := parse(k, resource, s.keys)
+			o, err := parseObject(k, resource, s.keys)
 			if err != nil {
 				if nameless = true; unread == nil {
 					unread = err
@@ -85,7 +85,7 @@ func (s *mappingState) update(r resourcesByKind) (unread error) {
 				continue
 			}
 			seen[o.objectID] = struct{}{}
-			if err := s.put(&o); unread == nil {
+			if err := s.putObject(&o); unread == nil {
 				unread = err
 			}
 		}
@@ -93,30 +93,30 @@ func (s *mappingState) update(r resourcesByKind) (unread error) {
 	if nameless {
 		return unread
 	}
-	for i, k := range s.known {
+	for i, k := range s.objects {
 		if _, still := seen[i]; !still {
-			delete(s.known, i)
+			delete(s.objects, i)
 			s.model.Remove(k.object)
 		}
 	}
 	return unread
 }
 
-func (s *mappingState) put(o *apiObject) error {
-	if s.known[o.objectID].sum == o.sum {
+func (s *mappingState) putObject(o *apiObject) error {
+	if s.objects[o.objectID].sum == o.sum {
 		return nil
 	}
-	decoded, err := o.decode()
+	decoded, err := o.decodeSpec()
 	if err != nil {
 		return err
 	}
-	s.known[o.objectID] = modelObject{o.sum, decoded}
+	s.objects[o.objectID] = modelObject{o.sum, decoded}
 	s.model.Put(decoded)
 	return nil
 }
 
 func (s *mappingState) hasEntries() bool {
-	for i := range s.known {
+	for i := range s.objects {
 		if i.kind == serviceEntry {
 			return true
 		}
@@ -124,8 +124,8 @@ func (s *mappingState) hasEntries() bool {
 	return false
 }
 
-// fail records why a reading failed, and reports whether the snapshot changed.
-func (s *mappingState) fail(err error) (changed bool) {
+// recordFailure records why a reading failed, and reports whether the snapshot changed.
+func (s *mappingState) recordFailure(err error) (changed bool) {
 	if changed = debug.ErrorKey(s.replica.Err) != debug.ErrorKey(err); changed {
 		s.log.Warn("service keys not read, the last known ones are kept", "replica", s.replica.Replica, "err", err)
 	}
@@ -135,7 +135,7 @@ func (s *mappingState) fail(err error) (changed bool) {
 
 func (s *mappingState) snapshot(now time.Time) debug.Snapshot {
 	out := debug.Snapshot{
-		Mapping: s.mapping, Complete: s.replica.Answered, Err: s.replica.Err, Unread: s.unread, At: now,
+		Mapping: s.mapping, Complete: s.replica.Answered, Err: s.replica.Err, Unread: s.unreadObject, At: now,
 		Replicas: []debug.ReplicaStatus{s.replica},
 	}
 	out.SetSkipped(s.skipped)

@@ -15,22 +15,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// watchedResource is a kind of object of the API.
+// watchedResource is a kind of object that is listed and watched.
 type watchedResource struct {
 	schema.GroupVersion
 
-	name    string // plural
-	kind    string
-	example runtime.Object // of the kind
-	cluster bool           // without a namespace
+	plural          string
+	kind            string
+	example         runtime.Object // an empty object of the kind
+	isClusterScoped bool
 }
 
-// String returns what RBAC calls it.
+// String returns the name of the resource in RBAC.
 func (r watchedResource) String() string {
 	if r.Group == "" {
-		return r.name
+		return r.plural
 	}
-	return r.name + "." + r.Group
+	return r.plural + "." + r.Group
 }
 
 func (o *Options) resources() []watchedResource {
@@ -45,20 +45,22 @@ func (o *Options) resources() []watchedResource {
 		all = append(all, watchedResource{core.SchemeGroupVersion, "nodes", "Node", &core.Node{}, true})
 	}
 	if o.Istio {
-		all = append(all, watchedResource{istioVersion, "serviceentries", "ServiceEntry", &ServiceEntry{}, false}, watchedResource{istioVersion, "workloadentries", "WorkloadEntry", &WorkloadEntry{}, false})
+		all = append(all,
+			watchedResource{istioVersion, "serviceentries", "ServiceEntry", &ServiceEntry{}, false},
+			watchedResource{istioVersion, "workloadentries", "WorkloadEntry", &WorkloadEntry{}, false})
 	}
 	return all
 }
 
-// apiClients are the clients of one connection, by group and version.
+// apiClients has the clients of one connection, by group and version.
 type apiClients struct {
 	byVersion map[schema.GroupVersion]rest.Interface
 	transport *http.Transport
 }
 
-// connect returns clients over a connection of their own. client-go would share one
-// among equal configurations, and a recheck requires a new one.
-func (o *Options) connect() (*apiClients, error) {
+// newClients returns clients over a new connection. client-go itself would share a
+// connection between equal configurations, but Recheck requires a new one.
+func (o *Options) newClients() (*apiClients, error) {
 	c := rest.CopyConfig(o.Config)
 	c.Timeout = 0 // a watch has no end
 	c.QPS = -1    // the server limits the rate
@@ -69,7 +71,9 @@ func (o *Options) connect() (*apiClients, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	transport := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls, DialContext: dialer.DialContext, MaxIdleConnsPerHost: 25})
+	transport := utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: tls, DialContext: dialer.DialContext, MaxIdleConnsPerHost: 25,
+	})
 	if c.Dial != nil {
 		transport.DialContext = c.Dial
 	}
@@ -81,7 +85,8 @@ func (o *Options) connect() (*apiClients, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	out := &apiClients{byVersion: make(map[schema.GroupVersion]rest.Interface), transport: transport}
-	client := &http.Client{Transport: wrapped, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: wrapped, CheckRedirect: noRedirect}
 	for _, r := range o.resources() {
 		one := rest.CopyConfig(c)
 		one.GroupVersion, one.APIPath = &r.GroupVersion, "/apis"

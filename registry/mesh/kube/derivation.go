@@ -15,66 +15,75 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// derived is what follows from an owner.
+// derived is the result of deriving one owner. It is immutable.
 type derived struct {
-	offers  map[string]*offer // by name of cluster
-	claims  []metadata.Claim
-	skipped []metadata.PublicationError
-	uses    map[objectName]struct{} // Pods, and Nodes (without a namespace)
-	unread  error                   // why the object cannot be read; the rest is what it was
+	offers       map[string]*offer // by name of the cluster
+	claims       []metadata.Claim
+	skipped      []metadata.PublicationError
+	dependencies map[objectName]struct{} // the Pods that were looked up, and the Nodes (without a namespace)
+
+	// readError is the reason why the owner's object cannot be read. The other fields are
+	// then those of its last readable version.
+	readError error
 }
 
-// derivation derives what follows from one owner.
+// derivation derives one owner. It exists during one call of Model.derive.
 type derivation struct {
+	// Read only.
 	*objectSet
 	rules Rules
 	owner owner
-	derived
 
-	hosts map[objectName][]string // of the endpoints of a Pod
-	keys  map[clusterKey]*keyBearers
+	// The result, and what it is collected from.
+	derived
+	hostsOfPod   map[objectName][]string // hosts of the endpoints that a Pod is behind
+	bearersByKey map[clusterKey]*keyBearers
 }
 
-// clusterKey is a key of a cluster.
+// clusterKey is a service key at one cluster.
 type clusterKey struct {
 	key naming.ServiceKey
 	id  naming.Cluster
 }
 
-// keyBearers is which endpoints bear a key.
+// keyBearers tells which endpoints of a cluster bear a key.
 type keyBearers struct {
-	all   bool // the owner itself bears it
-	hosts map[string]struct{}
+	everyEndpoint bool // the owner itself bears the key
+	hosts         map[string]struct{}
 }
 
-func (d *derivation) use(r objectName) { d.uses[r] = struct{}{} }
+// dependOn records that the result depends on a Pod or Node, whether it exists or not.
+func (d *derivation) dependOn(r objectName) { d.dependencies[r] = struct{}{} }
 
-// usePod uses a Pod, which endpoints at some hosts are of.
-func (d *derivation) usePod(r objectName, hosts ...string) {
-	d.use(r)
-	d.hosts[r] = append(d.hosts[r], hosts...)
+// dependOnPod records that the result depends on a Pod, which is behind the endpoints at the
+// given hosts.
+func (d *derivation) dependOnPod(r objectName, hosts ...string) {
+	d.dependOn(r)
+	d.hostsOfPod[r] = append(d.hostsOfPod[r], hosts...)
 }
 
-// claimAll adds the keys of the owner, which are those of all endpoints, and those of
-// its WorkloadEntries and Pods, at the ports of its hosts.
-func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, ports map[string][]hostPort) {
-	for k := range d.claim(d.owner.String(), m, ports) {
-		d.bearers(k).all = true
+// claimKeys adds the claims for all service keys at the ports of the owner's hosts. A key of
+// the owner is borne by all endpoints, and a key of a WorkloadEntry or Pod by its own.
+func (d *derivation) claimKeys(m *meta.ObjectMeta, workloads []*WorkloadEntry, ports map[string][]hostPort) {
+	for k := range d.keysAtPorts(d.owner.String(), m, ports) {
+		d.bearersOf(k).everyEndpoint = true
 	}
 	for _, w := range workloads {
-		for k := range d.claim("workloadentry "+nameOf(w).String(), &w.ObjectMeta, ports) {
-			d.bearers(k).add(w.Spec.GetAddress())
+		for k := range d.keysAtPorts("workloadentry "+nameOf(w).String(), &w.ObjectMeta, ports) {
+			d.bearersOf(k).add(w.Spec.GetAddress())
 		}
 	}
-	for r, hosts := range d.hosts {
+	for r, hosts := range d.hostsOfPod {
 		if p := d.pods[r]; p != nil {
-			for k := range d.claim("pod "+r.String(), &p.ObjectMeta, ports) {
-				d.bearers(k).add(hosts...)
+			for k := range d.keysAtPorts("pod "+r.String(), &p.ObjectMeta, ports) {
+				d.bearersOf(k).add(hosts...)
 			}
 		}
 	}
-	for k, by := range d.keys {
-		d.claims = append(d.claims, metadata.Claim{Key: k.key, Address: k.id.HostAddress(), Client: d.owner.String(), Without: d.without(k.id, by)})
+	for k, by := range d.bearersByKey {
+		d.claims = append(d.claims, metadata.Claim{
+			Key: k.key, Address: k.id.HostAddress(), Client: d.owner.String(), Without: d.hostsWithoutKey(k.id, by),
+		})
 	}
 	slices.SortFunc(d.claims, func(a, b metadata.Claim) int {
 		return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address), cmp.Compare(a.Without, b.Without))
@@ -83,8 +92,11 @@ func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, po
 	d.skipped = slices.Compact(d.skipped)
 }
 
-// claim yields the keys of an object at the ports of hosts.
-func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]hostPort) iter.Seq[clusterKey] {
+// keysAtPorts yields the keys of an object at the ports of hosts. Keys that cannot be read,
+// or have no port, are added to skipped.
+func (d *derivation) keysAtPorts(
+	client string, m *meta.ObjectMeta, ports map[string][]hostPort,
+) iter.Seq[clusterKey] {
 	keys, skipped := d.rules.Keys.parse(client, m)
 	d.skipped = append(d.skipped, skipped...)
 	return func(yield func(clusterKey) bool) {
@@ -92,8 +104,12 @@ func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][
 			for _, k := range keys {
 				number, reason := k.portOf(ports[host])
 				if reason != "" {
-					d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(k.key.String()), Reason: reason})
-				} else if !yield(clusterKey{k.key, naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}}) {
+					e := metadata.PublicationError{Client: client, Text: naming.Quote(k.key.String()), Reason: reason}
+					d.skipped = append(d.skipped, e)
+					continue
+				}
+				id := naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}
+				if !yield(clusterKey{k.key, id}) {
 					return
 				}
 			}
@@ -101,11 +117,12 @@ func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][
 	}
 }
 
-func (d *derivation) bearers(k clusterKey) *keyBearers {
-	if d.keys[k] == nil {
-		d.keys[k] = &keyBearers{hosts: make(map[string]struct{})}
+// bearersOf returns the bearers of a key, to be added to.
+func (d *derivation) bearersOf(k clusterKey) *keyBearers {
+	if d.bearersByKey[k] == nil {
+		d.bearersByKey[k] = &keyBearers{hosts: make(map[string]struct{})}
 	}
-	return d.keys[k]
+	return d.bearersByKey[k]
 }
 
 func (b *keyBearers) add(hosts ...string) {
@@ -116,11 +133,11 @@ func (b *keyBearers) add(hosts ...string) {
 	}
 }
 
-// without returns the endpoints of a cluster that do not bear a key. Those that are not
-// known may bear it.
-func (d *derivation) without(id naming.Cluster, by *keyBearers) metadata.Hosts {
+// hostsWithoutKey returns the hosts of a cluster's endpoints that do not bear a key.
+// Endpoints of unknown Pods are left out, because they may bear it.
+func (d *derivation) hostsWithoutKey(id naming.Cluster, by *keyBearers) metadata.Hosts {
 	o := d.offers[id.String()]
-	if by.all || o == nil {
+	if by.everyEndpoint || o == nil {
 		return ""
 	}
 	others := make(map[string]struct{})
@@ -133,11 +150,12 @@ func (d *derivation) without(id naming.Cluster, by *keyBearers) metadata.Hosts {
 	return metadata.HostsOf(maps.Keys(others))
 }
 
+// zoneOfNode returns the locality of a Node, and whether the Node is known.
 func (d *derivation) zoneOfNode(name string) (zone string, known bool) {
 	if name == "" {
 		return "", false
 	}
-	d.use(objectName{Name: name})
+	d.dependOn(objectName{Name: name})
 	n := d.nodes[name]
 	if n == nil {
 		return "", false
@@ -149,38 +167,45 @@ func zoneOf(n *core.Node) string {
 	return locality(n.Labels[labelRegion], n.Labels[labelZone], n.Labels[labelSubzone])
 }
 
-// offer is what one owner provides at one port of one host.
+// offer is what one owner provides for one cluster: one port of one host.
 type offer struct {
 	id          naming.Cluster
 	namespace   string
 	application string
-	created     int64               // in seconds
+	created     int64               // in Unix seconds
 	endpoints   []mesh.EndpointSpec // sorted
-	none        bool                // callers reach the address that they called: it has no endpoints for anybody
-	skip        string              // why it is no service; empty: it is one
+
+	// isPassthrough tells that the cluster has no endpoints, because each caller reaches the
+	// address that it called.
+	isPassthrough bool
+
+	// skipReason is the reason why the cluster is not a service. It is empty if it is one.
+	skipReason string
 }
 
 func (o *offer) equal(p *offer) bool {
 	return o.id == p.id && o.namespace == p.namespace && o.application == p.application && o.created == p.created &&
-		o.none == p.none && o.skip == p.skip && slices.Equal(o.endpoints, p.endpoints)
+		o.isPassthrough == p.isPassthrough && o.skipReason == p.skipReason && slices.Equal(o.endpoints, p.endpoints)
 }
 
-// sort sorts the endpoints and removes duplicates.
-func (o *offer) sort() {
+// sortEndpoints sorts the endpoints and removes duplicates.
+func (o *offer) sortEndpoints() {
 	slices.SortFunc(o.endpoints, func(a, b mesh.EndpointSpec) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
 			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Weight, b.Weight),
-			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.TLSMode, b.TLSMode), cmp.Compare(a.Subset, b.Subset), cmp.Compare(a.Skip, b.Skip))
+			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.TLSMode, b.TLSMode),
+			cmp.Compare(a.Subset, b.Subset), cmp.Compare(a.Skip, b.Skip))
 	})
 	o.endpoints = slices.Compact(o.endpoints)
 }
 
-// rank puts services before what is none, and Services before ServiceEntries.
-func (o *offer) rank(by owner) (rank int) {
-	if o.skip != "" {
+// precedence returns a number that is lower for offers that come first: services before
+// skipped offers, and then Services before ServiceEntries.
+func (o *offer) precedence(by owner) (rank int) {
+	if o.skipReason != "" {
 		rank += 2
 	}
-	if by.entry {
+	if by.isEntry {
 		rank++
 	}
 	return rank

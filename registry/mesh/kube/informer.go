@@ -20,28 +20,30 @@ import (
 )
 
 // informer keeps the objects of one kind in one namespace in sync. It is the store of
-// client-go's Reflector, which lists and watches, and lists again after 410. The
-// reader's lock guards what is not constant.
+// client-go's Reflector, which lists and watches, and lists again after 410 Gone.
 type informer struct {
+	// Immutable while run runs.
 	reader   *Reader
 	resource watchedResource
 	client   rest.Interface
 
-	status  InformerStatus
-	objects map[objectName]runtime.Object
-	watched bool // since it was listed
-	missed  bool // a request failed since a list began
+	// Guarded by reader.mu. Resource and Namespace of status are immutable.
+	status    InformerStatus
+	objects   map[objectName]runtime.Object
+	isWatched bool // a watch has begun after the last list
+	hasFailed bool // a request failed after the last list began
 
-	limit kubelist.Limit // of a page; only the goroutine of run touches it
+	// Only the goroutine of run touches this.
+	pageLimit kubelist.Limit
 }
 
-// run lists and watches until ctx ends. The Reflector's own loop would log the errors
-// that the status has, and slow down all informers for each of them.
+// run lists and watches until ctx ends. It does not use the Reflector's own loop, which
+// would log the errors that are in the status, and share one backoff among all informers.
 func (i *informer) run(ctx context.Context) {
 	r, backoff := i.reflector(), registry.Backoff{Min: time.Second, Max: 30 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		start := time.Now()
-		_ = r.ListAndWatchWithContext(ctx) // recorded by its requests
+		_ = r.ListAndWatchWithContext(ctx) // list and watch record the error
 		i.setEnded()
 		if failures++; time.Since(start) > backoff.Max {
 			failures = 1
@@ -51,23 +53,27 @@ func (i *informer) run(ctx context.Context) {
 }
 
 func (i *informer) reflector() *cache.Reflector {
-	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
 	lw := &cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}
-	r := cache.NewReflectorWithOptions(lw, i.resource.example, i, cache.ReflectorOptions{Name: i.status.Resource, ResyncPeriod: 24 * time.Hour})
+	r := cache.NewReflectorWithOptions(lw, i.resource.example, i, cache.ReflectorOptions{
+		Name: i.status.Resource,
+		// With a period of 0, client-go would wait for a channel of the whole process, which
+		// tests in virtual time cannot do.
+		ResyncPeriod: 24 * time.Hour,
+	})
 	r.WatchListPageSize = kubelist.Limit(0).Value()
 	return r
 }
 
-// list reads one page, of what the API holds now and not of an older state of one of its
-// replicas.
+// list reads one page for the Reflector. It requests the current state instead of the
+// possibly older state of one API server.
 func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 	if o.Continue == "" {
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 		i.beginList()
 	}
-	list, err := i.page(ctx, o)
+	list, err := i.readPageWithinLimit(ctx, o)
 	if apierrors.IsNotFound(err) && i.setAbsent() {
-		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // watch returns an error then
+		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // watch will return errAbsent
 	}
 	if err != nil {
 		i.setFailed(ctx, "list", err)
@@ -77,22 +83,23 @@ func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object
 	return list, nil
 }
 
-// page reads a page, or the first part of one that is too large.
-func (i *informer) page(ctx context.Context, o meta.ListOptions) (*meta.List, error) {
+// readPageWithinLimit reads a page. If the page is too large, it lowers pageLimit and reads a
+// smaller one.
+func (i *informer) readPageWithinLimit(ctx context.Context, o meta.ListOptions) (*meta.List, error) {
 	for {
 		if o.Limit > 0 {
-			o.Limit = min(o.Limit, i.limit.Value())
+			o.Limit = min(o.Limit, i.pageLimit.Value())
 		}
 		list, err := i.readPage(ctx, o)
-		smaller, may := i.limit.Reduced(int64(len(list.Items)))
+		smaller, may := i.pageLimit.Reduced(int64(len(list.Items)))
 		if !errors.Is(err, kubelist.ErrTooLarge) || o.Limit == 0 || !may {
 			return list, err
 		}
-		i.limit = smaller
+		i.pageLimit = smaller
 	}
 }
 
-// readPage reads a page object by object, of each of which little is kept.
+// readPage reads a page object by object, and trims each.
 func (i *informer) readPage(ctx context.Context, o meta.ListOptions) (*meta.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutOf(o))
 	defer cancel()
@@ -122,9 +129,9 @@ func timeoutOf(o meta.ListOptions) time.Duration {
 	return time.Minute
 }
 
-// watch watches until ctx ends. After some errors the Reflector has to list again.
+// watch begins a watch for the Reflector. It fails if a list has to come first.
 func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
-	if err := i.requiresList(); err != nil {
+	if err := i.checkListNeeded(); err != nil {
 		return nil, err
 	}
 	o.Watch = true
@@ -138,10 +145,11 @@ func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interfa
 	return w, nil
 }
 
-// request is a request for the kind, without retries: the Reflector has its own, and
-// a refusal is to be seen.
+// request returns a request for the kind. It does not retry, because the Reflector does, and
+// each failure has to be recorded.
 func (i *informer) request(o *meta.ListOptions) *rest.Request {
-	r := i.client.Get().Resource(i.resource.name).VersionedParams(o, meta.ParameterCodec).MaxRetries(0).Timeout(timeoutOf(*o))
+	r := i.client.Get().Resource(i.resource.plural).VersionedParams(o, meta.ParameterCodec)
+	r = r.MaxRetries(0).Timeout(timeoutOf(*o))
 	if i.status.Namespace != "" {
 		r = r.Namespace(i.status.Namespace)
 	}
@@ -158,7 +166,7 @@ func (i *informer) Update(o any) error {
 		return err
 	}
 	i.reader.o.trim(object)
-	i.reader.change(func(m *Model) {
+	i.reader.changeModel(func(m *Model) {
 		i.objects[name] = object
 		i.status.Events++
 		m.Put(object)
@@ -172,7 +180,7 @@ func (i *informer) Delete(o any) error {
 	if err != nil {
 		return err
 	}
-	i.reader.change(func(m *Model) {
+	i.reader.changeModel(func(m *Model) {
 		delete(i.objects, name)
 		i.status.Events++
 		m.Remove(object)
@@ -190,7 +198,7 @@ func (i *informer) Replace(list []any, _ string) error {
 		}
 		objects[name] = object
 	}
-	i.reader.change(func(m *Model) {
+	i.reader.changeModel(func(m *Model) {
 		for name, old := range i.objects {
 			if objects[name] == nil {
 				m.Remove(old)
@@ -219,7 +227,7 @@ func (*informer) Resync() error { return nil }
 func objectOf(o any) (runtime.Object, objectName, error) {
 	object, ok := o.(runtime.Object)
 	if !ok {
-		return nil, objectName{}, fmt.Errorf("%T is no object", o)
+		return nil, objectName{}, fmt.Errorf("%T is not an object", o)
 	}
 	m, err := apimeta.Accessor(object)
 	if err != nil {
@@ -228,48 +236,53 @@ func objectOf(o any) (runtime.Object, objectName, error) {
 	return object, nameOf(m), nil
 }
 
-// beginList records that a list begins: what is missing from it was not observed to
-// be deleted.
+// beginList records that a list begins. Until a watch begins after it, deletions are not
+// observed.
 func (i *informer) beginList() {
-	i.reader.change(func(*Model) { i.watched, i.missed = i.status.Absent, false })
+	i.reader.changeModel(func(*Model) { i.isWatched, i.hasFailed = i.status.Absent, false })
 }
 
-// setWatched records that changes are observed from now on.
+// setWatched records that a watch has begun.
 func (i *informer) setWatched() {
-	i.reader.change(func(*Model) {
+	i.reader.changeModel(func(*Model) {
 		if i.status.Err != nil {
-			i.reader.o.Log.Info("kubernetes objects watched again", "resource", i.status.Resource, "namespace", i.status.Namespace)
+			i.reader.o.Log.Info("kubernetes objects watched again",
+				"resource", i.status.Resource, "namespace", i.status.Namespace)
 		}
-		i.watched, i.status.Err, i.status.Absent = true, nil, false
+		i.isWatched, i.status.Err, i.status.Absent = true, nil, false
 	})
 }
 
+// setEnded records that the watch has ended.
 func (i *informer) setEnded() {
-	i.reader.change(func(*Model) { i.watched = i.status.Absent })
+	i.reader.changeModel(func(*Model) { i.isWatched = i.status.Absent })
 }
 
+// setFailed records, and logs if it is new, why a request failed.
 func (i *informer) setFailed(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	err = i.explain(verb, err)
-	i.reader.change(func(*Model) {
+	i.reader.changeModel(func(*Model) {
 		if i.status.Err == nil || i.status.Err.Error() != err.Error() {
-			i.reader.o.Log.Warn("kubernetes objects not read", "resource", i.status.Resource, "namespace", i.status.Namespace, "err", err)
+			i.reader.o.Log.Warn("kubernetes objects not read",
+				"resource", i.status.Resource, "namespace", i.status.Namespace, "err", err)
 		}
 		if i.status.Err == nil {
 			i.status.Since = time.Now()
 		}
-		i.watched, i.missed, i.status.Err = false, true, err
+		i.isWatched, i.hasFailed, i.status.Err = false, true, err
 	})
 }
 
-// setAbsent records that the API has no such kind, unless there were objects of it.
+// setAbsent records that the API does not serve the kind. It returns false if the kind is not
+// optional or objects of it are known: then the response is a failure.
 func (i *informer) setAbsent() (absent bool) {
 	if i.resource.GroupVersion != istioVersion {
 		return false
 	}
-	i.reader.change(func(*Model) {
+	i.reader.changeModel(func(*Model) {
 		i.status.Absent = len(i.objects) == 0
 		absent = i.status.Absent
 	})
@@ -277,26 +290,26 @@ func (i *informer) setAbsent() (absent bool) {
 }
 
 var (
-	errAbsent = errors.New("the API has no such kind of object")
+	errAbsent = errors.New("the API does not serve this kind of object")
 	errMissed = errors.New("changes may have been missed")
 )
 
-// requiresList returns why a list has to come before the next watch. A kind that does
-// not exist is in sync. After a failed watch, changes would be reported late, as if
-// they happened now.
-func (i *informer) requiresList() (err error) {
-	i.reader.change(func(*Model) {
+// checkListNeeded returns an error if a list has to come before the next watch. It marks a
+// kind that the API does not serve as in sync. After a failure, a watch would report missed
+// changes late, as if they happened now.
+func (i *informer) checkListNeeded() (err error) {
+	i.reader.changeModel(func(*Model) {
 		switch {
 		case i.status.Absent:
-			i.watched, i.status.Err, err = true, nil, errAbsent
-		case i.status.Err != nil && i.missed:
+			i.isWatched, i.status.Err, err = true, nil, errAbsent
+		case i.status.Err != nil && i.hasFailed:
 			err = errMissed
 		}
 	})
 	return err
 }
 
-// Forbidden says which right is missing.
+// Forbidden reports which right is missing.
 type Forbidden struct {
 	Resource, Namespace, Verb string
 
@@ -315,6 +328,7 @@ func (f *Forbidden) Error() string {
 // Unwrap returns the error of the API.
 func (f *Forbidden) Unwrap() error { return f.err }
 
+// explain wraps an error of the API with the request and, if one is known, the remedy.
 func (i *informer) explain(verb string, err error) error {
 	where := i.status.Resource
 	if i.status.Namespace != "" {
@@ -324,25 +338,32 @@ func (i *informer) explain(verb string, err error) error {
 	case apierrors.IsForbidden(err):
 		return &Forbidden{Resource: i.status.Resource, Namespace: i.status.Namespace, Verb: verb, err: err}
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s %s: %w; the credentials are not accepted: they have expired, or are for another cluster", verb, where, err)
+		return fmt.Errorf("%s %s: %w; the credentials have expired or are for another cluster", verb, where, err)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s %s: %w; the API no longer serves them: was the definition of the kind removed?", verb, where, err)
+		return fmt.Errorf("%s %s: %w; the API no longer serves them: was the custom resource definition removed?",
+			verb, where, err)
 	}
 	return fmt.Errorf("%s %s: %w", verb, where, err)
 }
 
 // InformerStatus is the status of the objects of one kind in one namespace.
 type InformerStatus struct {
-	Resource  string // as RBAC calls it
+	Resource  string // name in RBAC
 	Namespace string // empty: all
 	Objects   int
-	Listed    bool      // in full over this connection
-	Absent    bool      // the API has no such kind
-	Lists     int       // full lists; more than one of a connection after 410 Gone
-	Events    int       // observed changes
-	Err       error     // why it is not in sync; it wraps *Forbidden if a right is missing
-	Since     time.Time // of Err
-	Heard     time.Time // when the API server last sent anything of them; a watch is silent for a minute at most
+	Listed    bool // listed completely over this connection
+	Absent    bool // the API does not serve the kind
+	Lists     int  // complete lists; more than one per connection after 410 Gone
+	Events    int  // observed changes
+
+	// Err is the reason why the objects are not in sync, and Since the time since when. Err
+	// wraps a *Forbidden if a right is missing.
+	Err   error
+	Since time.Time
+
+	// Heard is when the API server last sent anything. A working watch is silent for at most
+	// a minute.
+	Heard time.Time
 }
 
 // Status returns the status of all kinds and namespaces.

@@ -12,21 +12,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// DefaultKeys is the annotation that service keys are read from: the one that a bridge
-// writes into ServiceEntries.
+// DefaultKeys is the default annotation with service keys. A bridge writes it into
+// ServiceEntries.
 const DefaultKeys = serviceentry.AnnotationKeys
 
-// Keys says which annotation and label of an object hold the service keys that it
-// provides.
+// Keys names the annotation and the label that hold the service keys of a Service, Pod,
+// ServiceEntry or WorkloadEntry. An empty name means none.
 //
-// The text is a list of service keys, separated by commas or white space:
-// `providers:INTERFACE:VERSION:GROUP`, or an interface alone where it has neither
-// version nor group. `@PORT` after a key names its port, by name or number; it may be
-// missing if there is only one. A label, in which Kubernetes allows no such text, is
-// an interface.
+// The text is a list of service keys, separated by commas or white space. A key is
+// `providers:INTERFACE:VERSION:GROUP`, or only the interface if it has neither version nor
+// group. `@PORT` after a key names its port, by name or number. It may be left out if the
+// host has only one port. In a label, whose syntax is narrower, the text is one interface.
 type Keys struct {
-	Annotation string // of Services, Pods, ServiceEntries and WorkloadEntries; empty: none
-	Label      string // of the same; empty: none
+	Annotation string
+	Label      string
 }
 
 // maxKeys bounds the keys that one object may carry.
@@ -35,16 +34,17 @@ const maxKeys = 1000
 // objectKey is a service key of an object.
 type objectKey struct {
 	key  naming.ServiceKey
-	port string // by name or number; empty: the only one
+	port string // name or number; empty for the only port
 }
 
+// parse returns the keys in the metadata of an object, and the texts that are skipped, with
+// the reason.
 func (k Keys) parse(client string, m *meta.ObjectMeta) (keys []objectKey, skipped []metadata.PublicationError) {
 	for _, text := range []string{lookup(m.Annotations, k.Annotation), lookup(m.Labels, k.Label)} {
-		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' || r == '\r' })
-		for _, part := range parts {
+		for _, part := range strings.FieldsFunc(text, isKeySeparator) {
 			key, reason := parseKey(part)
 			if reason == "" && len(keys) == maxKeys {
-				reason = "is one key more than the " + strconv.Itoa(maxKeys) + " that an object may carry"
+				reason = "exceeds the maximum of " + strconv.Itoa(maxKeys) + " keys in one object"
 			}
 			if reason != "" {
 				skipped = append(skipped, metadata.PublicationError{Client: client, Text: naming.Quote(part), Reason: reason})
@@ -59,6 +59,9 @@ func (k Keys) parse(client string, m *meta.ObjectMeta) (keys []objectKey, skippe
 	return keys, skipped
 }
 
+func isKeySeparator(r rune) bool { return strings.ContainsRune(", \n\t\r", r) }
+
+// lookup returns the value of a name, which is empty for an empty name.
 func lookup(m map[string]string, name string) string {
 	if name == "" {
 		return ""
@@ -79,7 +82,7 @@ func parseKey(s string) (k objectKey, reason string) {
 	case err != nil:
 		return k, err.Error()
 	case key.Category != naming.Providers:
-		return k, "is no key of providers; write providers:INTERFACE:VERSION:GROUP"
+		return k, "is not a key of providers; write providers:INTERFACE:VERSION:GROUP"
 	}
 	return objectKey{key, port}, ""
 }
@@ -88,10 +91,10 @@ func parseKey(s string) (k objectKey, reason string) {
 type hostPort struct {
 	number uint16
 	name   string
-	target string // name or number of the Pod's
+	target string // name or number of the Pod's port
 }
 
-// portOf returns the port of a host that the key is for.
+// portOf returns the number of the port that the key is for, or the reason why there is none.
 func (k objectKey) portOf(ports []hostPort) (number uint16, reason string) {
 	if k.port == "" {
 		if len(ports) == 1 {
@@ -99,11 +102,11 @@ func (k objectKey) portOf(ports []hostPort) (number uint16, reason string) {
 		}
 		return 0, "names no port, and its host has " + strconv.Itoa(len(ports)) + "; write KEY@PORT"
 	}
-	for _, is := range []func(hostPort) bool{ // the port of the host takes precedence
+	for _, matches := range []func(hostPort) bool{ // the port of the host takes precedence over the Pod's
 		func(p hostPort) bool { return p.name == k.port || strconv.Itoa(int(p.number)) == k.port },
 		func(p hostPort) bool { return p.target == k.port },
 	} {
-		if i := slices.IndexFunc(ports, is); i >= 0 {
+		if i := slices.IndexFunc(ports, matches); i >= 0 {
 			return ports[i].number, ""
 		}
 	}

@@ -17,29 +17,34 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// Rules say what follows from objects.
+// Rules tell how clusters and service keys are derived from objects.
 type Rules struct {
-	Domain      string        // of Services: name.namespace.svc.DOMAIN
-	Keys        Keys          // which annotation and label hold service keys
-	SubsetLabel string        // the label of Pods and endpoints whose value is their subset; empty: none
-	Pods        bool          // Pods are read: an endpoint of an unknown Pod is left out
-	Decoder     *mesh.Decoder // checks addresses
+	Domain  string        // of Services: name.namespace.svc.DOMAIN
+	Keys    Keys          // the annotation and the label that hold service keys
+	Decoder *mesh.Decoder // checks addresses
+
+	// SubsetLabel is the label of Pods and endpoints whose value is their subset. If empty,
+	// there are no subsets.
+	SubsetLabel string
+
+	// Pods tells that Pods are read. Then an endpoint whose Pod is unknown is left out.
+	Pods bool
 }
 
-// owner is an object that hosts follow from: a Service or a ServiceEntry.
+// owner is an object from which hosts are derived: a Service or a ServiceEntry.
 type owner struct {
-	entry bool
+	isEntry bool
 	objectName
 }
 
 func (o owner) String() string {
-	if o.entry {
+	if o.isEntry {
 		return "serviceentry " + o.objectName.String()
 	}
 	return "service " + o.objectName.String()
 }
 
-// ownerIndex is owners by a property.
+// ownerIndex has owners by a property.
 type ownerIndex[K comparable] map[K]map[owner]struct{}
 
 func (i ownerIndex[K]) add(k K, o owner) {
@@ -56,34 +61,40 @@ func (i ownerIndex[K]) remove(k K, o owner) {
 	}
 }
 
-// Model is a set of objects and the clusters and service keys that follow from it.
-// The same set has the same result, in any order of events. It is for use by
-// one goroutine at a time.
+// Model is a set of objects, and the clusters and service keys that are derived from it. The
+// same objects give the same result, whatever the order of events. It must not be used by
+// several goroutines at the same time.
 type Model struct {
 	rules Rules
-	*objectSet
 
+	// The objects, the owners to be derived again, and the namespaces from which nothing is
+	// derived.
+	*objectSet
+	dirty            map[owner]struct{}
+	hiddenNamespaces map[string]struct{}
+
+	// The results, as of the last Update, and the owners by namespace and by the Pods and
+	// Nodes (without a namespace) that they depend on.
 	derived     map[owner]derived
-	byNamespace ownerIndex[string]          // those in derived
-	users       ownerIndex[objectName]      // of Pods, and of Nodes (without a namespace), whose endpoints they have
-	offers      map[string]map[owner]*offer // by name of cluster
-	dirty       map[owner]struct{}
-	hidden      map[string]struct{} // namespaces from which nothing follows yet
+	offers      map[string]map[owner]*offer // by name of the cluster
+	byNamespace ownerIndex[string]
+	dependents  ownerIndex[objectName]
 }
 
 // NewModel returns a model without objects.
 func NewModel(r Rules) *Model {
 	return &Model{
-		rules: r, objectSet: newObjectSet(), derived: map[owner]derived{}, byNamespace: ownerIndex[string]{}, users: ownerIndex[objectName]{},
-		offers: map[string]map[owner]*offer{}, dirty: map[owner]struct{}{}, hidden: map[string]struct{}{},
+		rules: r, objectSet: newObjectSet(), dirty: map[owner]struct{}{}, hiddenNamespaces: map[string]struct{}{},
+		derived: map[owner]derived{}, offers: map[string]map[owner]*offer{},
+		byNamespace: ownerIndex[string]{}, dependents: ownerIndex[objectName]{},
 	}
 }
 
-// Put adds an object, or replaces the one of the same kind and name. The object must
-// not be written any more.
+// Put adds an object, or replaces the object of the same kind and name. The object must not
+// be changed after that.
 func (m *Model) Put(object runtime.Object) {
 	if n, ok := object.(*core.Node); ok && m.nodes[n.Name] != nil && zoneOf(m.nodes[n.Name]) == zoneOf(n) {
-		m.put(object) // which changes often, and its locality does not
+		m.put(object) // Nodes change often, but not their locality
 		return
 	}
 	m.markOwners(object)
@@ -91,15 +102,16 @@ func (m *Model) Put(object runtime.Object) {
 	m.markOwners(object)
 }
 
-// Remove removes the object of the same kind and name.
+// Remove removes the object of the same kind and name. Removing an object that does not
+// exist has no effect.
 func (m *Model) Remove(object runtime.Object) {
 	m.markOwners(object)
 	m.remove(object)
 	m.markOwners(object)
 }
 
-// markOwners marks the owners that depend on the stored object of the same kind and
-// name.
+// markOwners marks the owners that depend on the stored object of the same kind and name, to
+// be derived again.
 func (m *Model) markOwners(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
@@ -111,11 +123,13 @@ func (m *Model) markOwners(object runtime.Object) {
 			m.mark(owner{false, service})
 		}
 	case *core.Node:
-		m.markUsers(objectName{Name: o.Name})
+		m.markDependents(objectName{Name: o.Name})
 	case *core.Pod:
 		if p := m.pods[nameOf(o)]; p != nil {
-			m.markUsers(nameOf(p))
-			m.markSelecting(p.Namespace, func(o owner) bool { return o.entry && selects(m.selector(o), p.Labels) })
+			m.markDependents(nameOf(p))
+			m.markSelecting(p.Namespace, func(o owner) bool {
+				return o.isEntry && selects(m.selector(o), p.Labels)
+			})
 		}
 	case *WorkloadEntry:
 		if w := m.workloads[nameOf(o)]; w != nil {
@@ -126,7 +140,7 @@ func (m *Model) markOwners(object runtime.Object) {
 
 func (m *Model) mark(o owner) { m.dirty[o] = struct{}{} }
 
-func (m *Model) markUsers(r objectName) { maps.Copy(m.dirty, m.users[r]) }
+func (m *Model) markDependents(r objectName) { maps.Copy(m.dirty, m.dependents[r]) }
 
 func (m *Model) markSelecting(namespace string, selects func(owner) bool) {
 	for o := range m.byNamespace[namespace] {
@@ -136,16 +150,17 @@ func (m *Model) markSelecting(namespace string, selects func(owner) bool) {
 	}
 }
 
-// Hide has nothing follow from the objects of a namespace until Show; empty: of all.
+// Hide derives nothing from the objects of a namespace until Show. An empty name means all
+// namespaces.
 func (m *Model) Hide(namespace string) {
-	m.hidden[namespace] = struct{}{}
+	m.hiddenNamespaces[namespace] = struct{}{}
 	m.markNamespace(namespace)
 }
 
-// Show ends Hide.
+// Show ends Hide of the same namespace.
 func (m *Model) Show(namespace string) {
-	if _, hidden := m.hidden[namespace]; hidden {
-		delete(m.hidden, namespace)
+	if _, hidden := m.hiddenNamespaces[namespace]; hidden {
+		delete(m.hiddenNamespaces, namespace)
 		m.markNamespace(namespace)
 	}
 }
@@ -165,23 +180,24 @@ func (m *Model) markNamespace(namespace string) {
 
 // Delta is what changed in a model.
 type Delta struct {
-	Clusters map[string]*mesh.Cluster // by name; nil: gone
-	Rejected map[string]error         // clusters of objects that cannot be read any more, and are kept
-	Keys     bool                     // service keys changed, or what of them could not be read
+	Clusters map[string]*mesh.Cluster // by name; nil: removed
+	Rejected map[string]error         // clusters that are kept because their object became unreadable
+	Keys     bool                     // the result of Mapping or Unread changed
 }
 
-// Update derives what follows from changed objects, and returns what changed since
-// the last call.
+// Update derives the owners of changed objects again, and returns what changed since the
+// last call.
 func (m *Model) Update() Delta {
 	d := Delta{Clusters: make(map[string]*mesh.Cluster), Rejected: make(map[string]error)}
 	for o := range m.dirty {
 		before, now := m.derived[o], m.derive(o)
-		d.Keys = d.Keys || (now.unread == nil) != (before.unread == nil) || !slices.Equal(now.claims, before.claims) || !slices.Equal(now.skipped, before.skipped)
+		d.Keys = d.Keys || (now.readError == nil) != (before.readError == nil) ||
+			!slices.Equal(now.claims, before.claims) || !slices.Equal(now.skipped, before.skipped)
 		for name := range before.offers {
-			if now.unread != nil {
-				d.Rejected[name] = now.unread
-			} else if before.unread != nil {
-				d.Clusters[name] = nil // which ends the rejection
+			if now.readError != nil {
+				d.Rejected[name] = now.readError
+			} else if before.readError != nil {
+				d.Clusters[name] = nil // reported again below, which ends the rejection
 			}
 		}
 		m.setOffers(o, before.offers, now.offers, d.Clusters)
@@ -198,7 +214,7 @@ func (m *Model) Update() Delta {
 	return d
 }
 
-// setOffers records the offers of an owner, and which clusters change by that.
+// setOffers replaces the offers of an owner, and adds the names of the clusters that change.
 func (m *Model) setOffers(o owner, before, now map[string]*offer, changed map[string]*mesh.Cluster) {
 	for name := range before {
 		if now[name] == nil {
@@ -218,14 +234,15 @@ func (m *Model) setOffers(o owner, before, now map[string]*offer, changed map[st
 	}
 }
 
+// setDerived replaces the result of an owner, and updates the indexes.
 func (m *Model) setDerived(o owner, before, now derived) {
-	for r := range before.uses {
-		if _, still := now.uses[r]; !still {
-			m.users.remove(r, o)
+	for r := range before.dependencies {
+		if _, still := now.dependencies[r]; !still {
+			m.dependents.remove(r, o)
 		}
 	}
-	for r := range now.uses {
-		m.users.add(r, o)
+	for r := range now.dependencies {
+		m.dependents.add(r, o)
 	}
 	if m.exists(o) {
 		m.derived[o] = now
@@ -236,20 +253,25 @@ func (m *Model) setDerived(o owner, before, now derived) {
 	}
 }
 
+// derive returns the result of an owner. It is empty if the owner does not exist or is
+// hidden. If its object cannot be read, it is the last result with a readError.
 func (m *Model) derive(o owner) derived {
-	_, all := m.hidden[""]
-	_, here := m.hidden[o.Namespace]
+	_, all := m.hiddenNamespaces[""]
+	_, here := m.hiddenNamespaces[o.Namespace]
 	if all || here || !m.exists(o) {
 		return derived{}
 	}
-	d := derivation{objectSet: m.objectSet, rules: m.rules, owner: o, hosts: make(map[objectName][]string), keys: make(map[clusterKey]*keyBearers)}
-	d.offers, d.uses = make(map[string]*offer), make(map[objectName]struct{})
-	if err := m.unreadOf(o); err != nil {
+	d := derivation{
+		objectSet: m.objectSet, rules: m.rules, owner: o,
+		hostsOfPod: make(map[objectName][]string), bearersByKey: make(map[clusterKey]*keyBearers),
+	}
+	d.offers, d.dependencies = make(map[string]*offer), make(map[objectName]struct{})
+	if err := m.readErrorOf(o); err != nil {
 		before := m.derived[o]
-		before.unread = err
+		before.readError = err
 		return before
 	}
-	if o.entry {
+	if o.isEntry {
 		d.deriveEntry(m.entries[o.objectName])
 	} else {
 		d.deriveService(m.services[o.objectName])
@@ -257,13 +279,13 @@ func (m *Model) derive(o owner) derived {
 	return d.derived
 }
 
-// unreadOf returns why an owner, or a WorkloadEntry that it may select, cannot be
-// read.
-func (m *Model) unreadOf(o owner) error {
-	if o.entry && m.entries[o.objectName].Spec == nil {
+// readErrorOf returns the error with which an owner, or a WorkloadEntry that it may select,
+// could not be read.
+func (m *Model) readErrorOf(o owner) error {
+	if o.isEntry && m.entries[o.objectName].Spec == nil {
 		return m.entries[o.objectName].Unread
 	}
-	for _, w := range m.unread {
+	for _, w := range m.unreadWorkloads {
 		if w.Namespace == o.Namespace && m.maySelect(o, w) {
 			return fmt.Errorf("workloadentry %s: %w", nameOf(w), w.Unread)
 		}
@@ -271,23 +293,24 @@ func (m *Model) unreadOf(o owner) error {
 	return nil
 }
 
-// cluster merges the offers of a cluster. A Service comes before a ServiceEntry, and
-// the older before the younger, as with istiod. Those in the namespace of the first
-// add their endpoints.
+// cluster merges the offers of a cluster, as istiod does. A Service comes before a
+// ServiceEntry, and an older object before a younger. The first offer gives the cluster its
+// properties; the other offers of its namespace add their endpoints.
 func (m *Model) cluster(name string) *mesh.Cluster {
 	all := m.offers[name]
 	owners := slices.SortedFunc(maps.Keys(all), func(a, b owner) int {
-		return cmp.Or(all[a].rank(a)-all[b].rank(b), cmp.Compare(all[a].created, all[b].created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(all[a].precedence(a)-all[b].precedence(b), cmp.Compare(all[a].created, all[b].created),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	first := all[owners[0]]
-	if first.skip != "" {
-		return &mesh.Cluster{Name: name, Err: errors.New(first.skip)}
+	if first.skipReason != "" {
+		return &mesh.Cluster{Name: name, Err: errors.New(first.skipReason)}
 	}
 	var inline *mesh.Assignment
-	if !first.none {
+	if !first.isPassthrough {
 		var endpoints []mesh.EndpointSpec
 		for _, o := range owners {
-			if p := all[o]; p.namespace == first.namespace && p.skip == "" && !p.none {
+			if p := all[o]; p.namespace == first.namespace && p.skipReason == "" && !p.isPassthrough {
 				endpoints = append(endpoints, p.endpoints...)
 			}
 		}
@@ -298,13 +321,13 @@ func (m *Model) cluster(name string) *mesh.Cluster {
 	return c
 }
 
-// Unread returns why objects cannot be read that never could be, so that what follows
-// from them is not known.
+// Unread returns an error if objects could never be read, so that their clusters and keys
+// are unknown.
 func (m *Model) Unread() error {
 	var unread []string
 	for o, d := range m.derived {
-		if d.unread != nil && len(d.offers) == 0 {
-			unread = append(unread, fmt.Sprintf("%s: %v", o, d.unread))
+		if d.readError != nil && len(d.offers) == 0 {
+			unread = append(unread, fmt.Sprintf("%s: %v", o, d.readError))
 		}
 	}
 	if len(unread) == 0 {
@@ -314,9 +337,9 @@ func (m *Model) Unread() error {
 	return errors.New(strings.Join(unread, "; "))
 }
 
-// podless returns how many ready endpoints of a namespace are left out because their Pods
-// are not known; empty: of all.
-func (m *Model) podless(namespace string) (n int) {
+// countWithoutPod returns how many ready endpoints of a namespace are left out because their
+// Pods are unknown. An empty name means all namespaces.
+func (m *Model) countWithoutPod(namespace string) (n int) {
 	for o, d := range m.derived {
 		if namespace != "" && o.Namespace != namespace {
 			continue
@@ -332,7 +355,7 @@ func (m *Model) podless(namespace string) (n int) {
 	return n
 }
 
-// Mapping returns the interface mapping, and what of it could not be read, in order.
+// Mapping returns the interface mapping, and the publications that are skipped, sorted.
 func (m *Model) Mapping() (metadata.Mapping, []metadata.PublicationError) {
 	var claims []metadata.Claim
 	var skipped []metadata.PublicationError
@@ -344,9 +367,9 @@ func (m *Model) Mapping() (metadata.Mapping, []metadata.PublicationError) {
 	return metadata.NewMapping(slices.Values(claims)), slices.Compact(skipped)
 }
 
-// In returns the names of the clusters that follow from the objects of a namespace;
-// empty: of all.
-func (m *Model) In(namespace string) []string {
+// ClustersIn returns the names of the clusters of a namespace, sorted. An empty name means all
+// namespaces.
+func (m *Model) ClustersIn(namespace string) []string {
 	var names []string
 	for o, d := range m.derived {
 		if namespace == "" || o.Namespace == namespace {

@@ -17,22 +17,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var istioVersion = schema.GroupVersion{Group: "networking.istio.io", Version: "v1"} //nolint:gochecknoglobals // a constant in effect
+//nolint:gochecknoglobals // a constant in effect
+var istioVersion = schema.GroupVersion{Group: "networking.istio.io", Version: "v1"}
 
-// Object is an object of Istio. Spec is nil if it cannot be read, and Unread why.
+// Object is an object of Istio.
 type Object[S any] struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
 
-	Spec   *S             `json:"-"`
-	Unread error          `json:"-"`
-	Status WorkloadStatus `json:"status"` // of a WorkloadEntry
+	// Spec is nil if it cannot be read. Unread is then the error.
+	Spec   *S    `json:"-"`
+	Unread error `json:"-"`
+
+	Status WorkloadStatus `json:"status"` // only of a WorkloadEntry
 }
 
-// ServiceEntry is an object of Istio.
+// ServiceEntry is Istio's ServiceEntry.
 type ServiceEntry = Object[networking.ServiceEntry]
 
-// WorkloadEntry is an object of Istio.
+// WorkloadEntry is Istio's WorkloadEntry.
 type WorkloadEntry = Object[networking.WorkloadEntry]
 
 // WorkloadStatus is the status of a WorkloadEntry.
@@ -40,27 +43,27 @@ type WorkloadStatus struct {
 	Conditions []WorkloadCondition `json:"conditions"`
 }
 
-// WorkloadCondition is one of WorkloadStatus.
+// WorkloadCondition is a condition of a WorkloadEntry.
 type WorkloadCondition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
 }
 
-// healthChecks is the annotation of a WorkloadEntry whose health istiod checks.
+// healthChecks is the annotation of a WorkloadEntry with health checks.
 const healthChecks = "proxy.istio.io/health-checks-enabled"
 
-// healthOfEntry returns the health that istiod uses: a WorkloadEntry with health checks is
-// healthy once a check succeeded. Most entries have none.
-func healthOfEntry(w *WorkloadEntry) registry.Health {
-	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // an invalid value is false for istiod, too
+// workloadHealth returns the health of a WorkloadEntry, as istiod determines it. An entry with
+// health checks is healthy once a check succeeded. Most entries have no health checks.
+func workloadHealth(w *WorkloadEntry) registry.Health {
+	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // as in istiod, an invalid value is false
 	if !checked || slices.Contains(w.Status.Conditions, WorkloadCondition{Type: "Healthy", Status: "True"}) {
 		return registry.HealthUnknown
 	}
 	return registry.Unhealthy
 }
 
-// UnmarshalJSON reads the object. An invalid spec concerns this object alone, and not
-// the list that it is in.
+// UnmarshalJSON reads the object. It returns no error for an invalid object but sets Unread,
+// so that other objects of the same list can be read.
 func (o *Object[S]) UnmarshalJSON(data []byte) error {
 	type plain Object[S]
 	var outer struct {
@@ -72,7 +75,8 @@ func (o *Object[S]) UnmarshalJSON(data []byte) error {
 	}
 	spec := new(S)
 	if len(outer.Spec) > 0 {
-		if err := any(spec).(json.Unmarshaler).UnmarshalJSON(outer.Spec); err != nil { //nolint:forcetypeassert // as all messages of Istio's
+		unmarshaler := any(spec).(json.Unmarshaler) //nolint:forcetypeassert // all messages of Istio implement it
+		if err := unmarshaler.UnmarshalJSON(outer.Spec); err != nil {
 			o.Unread = fmt.Errorf("its spec cannot be read: %w", err)
 			return nil
 		}
@@ -81,7 +85,7 @@ func (o *Object[S]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DeepCopyObject implements runtime.Object. Objects are never written once read, so
+// DeepCopyObject implements runtime.Object. Objects are never changed after they are read, so
 // that a shallow copy is enough.
 func (o *Object[S]) DeepCopyObject() runtime.Object { c := *o; return &c }
 
@@ -94,10 +98,12 @@ type objectList[T any] struct {
 
 func (l *objectList[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
 
-// scheme has the kinds that are read, and links no others.
+// scheme returns a scheme of the kinds that are read. client-go's own scheme would link all
+// kinds.
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(core.SchemeGroupVersion, &core.Service{}, &core.ServiceList{}, &core.Pod{}, &core.PodList{}, &core.Node{}, &core.NodeList{})
+	s.AddKnownTypes(core.SchemeGroupVersion,
+		&core.Service{}, &core.ServiceList{}, &core.Pod{}, &core.PodList{}, &core.Node{}, &core.NodeList{})
 	s.AddKnownTypes(discovery.SchemeGroupVersion, &discovery.EndpointSlice{}, &discovery.EndpointSliceList{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntry"), &ServiceEntry{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntryList"), &objectList[ServiceEntry]{})
@@ -109,7 +115,7 @@ func scheme() *runtime.Scheme {
 	return s
 }
 
-// trim removes the fields of an object that are not used, which are most.
+// trim removes the fields of an object that are not used, which is most of it.
 func (r *Rules) trim(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
@@ -138,8 +144,8 @@ func (r *Rules) trim(object runtime.Object) {
 	}
 }
 
-// namedPorts returns the named ports of TCP, as those of one container, if there are
-// any.
+// namedPorts returns one container with all named TCP ports of a Pod, or nil if there are
+// none.
 func namedPorts(s *core.PodSpec) []core.Container {
 	var ports []core.ContainerPort
 	add := func(c *core.Container) {
@@ -152,8 +158,9 @@ func namedPorts(s *core.PodSpec) []core.Container {
 	for i := range s.Containers {
 		add(&s.Containers[i])
 	}
-	for i := range s.InitContainers { // those that are restarted are sidecars
-		if policy := s.InitContainers[i].RestartPolicy; policy != nil && *policy == core.ContainerRestartPolicyAlways {
+	for i := range s.InitContainers {
+		policy := s.InitContainers[i].RestartPolicy
+		if policy != nil && *policy == core.ContainerRestartPolicyAlways { // a sidecar
 			add(&s.InitContainers[i])
 		}
 	}

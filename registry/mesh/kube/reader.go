@@ -16,27 +16,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// Options say what is read, and how.
+// Options tell what a Reader reads, and how.
 type Options struct {
 	Rules
 
-	Config     *rest.Config // how the API server is reached, and as which account; see Bound
-	Namespaces []string     // none: all
+	// Config has the address of the API server and the credentials. Its Wrap should be
+	// kubelist.Bound.
+	Config *rest.Config
+
+	Namespaces []string     // empty: all
 	Nodes      bool         // read Nodes, which have region and zone
 	Istio      bool         // read ServiceEntries and WorkloadEntries
 	Log        *slog.Logger // nil: nothing is logged
 }
 
-// Reader keeps a Model in sync. It implements mesh.ClusterReader. Its methods may be
-// called from any goroutine.
+// Reader keeps a Model in sync with the API and reports its changes. It implements
+// mesh.ClusterReader. Its methods may be called from any goroutine.
 type Reader struct {
-	o       Options
-	wake    chan struct{}
-	recheck chan struct{}
-
-	mu        sync.Mutex // guards what follows
-	model     *Model
+	// Immutable.
+	o         Options
 	informers []*informer
+	wake      chan struct{} // the model or an informer's status changed
+	recheck   chan struct{} // Recheck was called
+
+	// Guarded by mu, as are the fields of informers.
+	mu    sync.Mutex
+	model *Model
 }
 
 // New checks the options and returns a reader that does nothing before Run.
@@ -64,7 +69,7 @@ func New(o Options) (*Reader, error) {
 	}
 	for _, kind := range o.resources() {
 		namespaces := o.Namespaces
-		if kind.cluster {
+		if kind.isClusterScoped {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
@@ -78,17 +83,18 @@ func New(o Options) (*Reader, error) {
 }
 
 // Recheck implements mesh.ClusterReader.
-func (r *Reader) Recheck() { signal(r.recheck) }
+func (r *Reader) Recheck() { notify(r.recheck) }
 
-func signal(c chan struct{}) {
+// notify sends on a channel with a buffer of one, unless it is full.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Mapping returns a reader of the service keys alone, for endpoints that another
-// source reads. Only one of the two may be run.
+// Mapping returns a reader that reports only service keys, for a mesh whose endpoints are
+// read from istiod. Only one of the two readers may be run.
 func (r *Reader) Mapping() mesh.MappingReader { return keysReader{r} }
 
 type keysReader struct{ reader *Reader }
@@ -102,7 +108,7 @@ func (k keysReader) Run(ctx context.Context, changed func(debug.Snapshot)) error
 	})
 }
 
-// Run implements mesh.ClusterReader. It may be called once.
+// Run implements mesh.ClusterReader. It must be called only once.
 func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
 	p := &changeReporter{reader: r, changed: changed}
 	for ctx.Err() == nil {
@@ -115,11 +121,12 @@ func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
 
 // runConnection reads over one connection until ctx ends or Recheck is called.
 func (r *Reader) runConnection(ctx context.Context, p *changeReporter) error {
-	clients, err := r.o.connect()
+	clients, err := r.o.newClients()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{})) // the status has what it would print
+	// client-go does not log: the status has the errors.
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	var group sync.WaitGroup
 	defer clients.transport.CloseIdleConnections()
 	defer group.Wait()
@@ -127,7 +134,8 @@ func (r *Reader) runConnection(ctx context.Context, p *changeReporter) error {
 	p.beginConnection()
 	r.mu.Lock()
 	for _, i := range r.informers {
-		i.client, i.status.Listed, i.watched, i.status.Err = clients.byVersion[i.resource.GroupVersion], false, false, nil
+		i.client = clients.byVersion[i.resource.GroupVersion]
+		i.status.Listed, i.isWatched, i.status.Err = false, false, nil
 	}
 	r.mu.Unlock()
 	for _, i := range r.informers {
@@ -145,10 +153,10 @@ func (r *Reader) runConnection(ctx context.Context, p *changeReporter) error {
 	}
 }
 
-// change changes the model, and has the change reported.
-func (r *Reader) change(do func(*Model)) {
+// changeModel calls do while holding mu, and wakes Run to report the changes.
+func (r *Reader) changeModel(do func(*Model)) {
 	r.mu.Lock()
 	do(r.model)
 	r.mu.Unlock()
-	signal(r.wake)
+	notify(r.wake)
 }

@@ -219,7 +219,7 @@ func TestReader_DeniedPods(t *testing.T) {
 		in(time.Minute)
 		a.Refuse("pods", "", http.StatusForbidden, "Forbidden")
 		in(2 * time.Minute)
-		const costs = "1 endpoint is not offered until then, because their Pods are not known"
+		const costs = "until then 1 endpoint is not offered, because their Pods are unknown"
 		if _, k := table.Snapshot(); k.Stale == nil || strings.Contains(k.Stale.Error(), "not offered") {
 			t.Errorf("Stale = %v, want one of the right alone", k.Stale)
 		}

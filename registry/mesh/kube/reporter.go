@@ -15,14 +15,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// modelCertainty is how reliable the model is.
+// modelCertainty tells how far the model is in sync with the API.
 type modelCertainty struct {
-	pending bool             // a list is missing
-	lost    error            // why everything may be out of date
-	refused map[string]error // namespaces that may not be read, and why
+	isPending bool             // an object kind was not yet listed or is not watched
+	lost      error            // why everything may be out of date; nil if it is not
+	refused   map[string]error // namespaces that may not be read, with the error
 }
 
-// certainty looks at all informers. The caller holds the lock.
+// certainty collects the status of all informers. The caller holds mu.
 func (r *Reader) certainty() modelCertainty {
 	c := modelCertainty{refused: make(map[string]error)}
 	for _, i := range r.informers {
@@ -37,25 +37,27 @@ func (r *Reader) certainty() modelCertainty {
 	if len(c.refused) == len(r.o.Namespaces) {
 		c.lost = cmp.Or(c.lost, c.refused[r.o.Namespaces[0]])
 	}
-	c.pending = slices.ContainsFunc(r.informers, func(i *informer) bool {
-		return c.refused[i.status.Namespace] == nil && (!i.status.Listed || !i.watched)
+	c.isPending = slices.ContainsFunc(r.informers, func(i *informer) bool {
+		return c.refused[i.status.Namespace] == nil && (!i.status.Listed || !i.isWatched)
 	})
 	return c
 }
 
-// addPodless adds to the reason why Pods cannot be read what that costs: a rolling update
-// leaves only endpoints of Pods that are gone. The caller holds the lock.
-func (c *modelCertainty) addPodless(r *Reader) {
+// addCostOfUnknownPods adds the number of endpoints that are left out to the error why Pods
+// cannot be read: a rolling update leaves only endpoints whose Pods were deleted. The caller
+// holds mu.
+func (c *modelCertainty) addCostOfUnknownPods(r *Reader) {
 	for _, i := range r.informers {
 		n := 0
-		if i.resource.name == "pods" && i.status.Err != nil {
-			n = r.model.podless(i.status.Namespace)
+		if i.resource.plural == "pods" && i.status.Err != nil {
+			n = r.model.countWithoutPod(i.status.Namespace)
 		}
 		if n == 0 {
 			continue
 		}
 		costs := func(err error) error {
-			return fmt.Errorf("%w; %s not offered until then, because their Pods are not known: consumers may have none that works", err, registry.Counted(n, "endpoint is", "endpoints are"))
+			return fmt.Errorf("%w; until then %s not offered, because their Pods are unknown: "+
+				"consumers may be left without a working endpoint", err, registry.Counted(n, "endpoint is", "endpoints are"))
 		}
 		if c.lost != nil {
 			c.lost = costs(c.lost)
@@ -71,22 +73,26 @@ type changeReporter struct {
 	reader  *Reader
 	changed func(mesh.Changes)
 
-	epoch, connection int  // epoch 0: the mapping was never reported
-	complete          bool // everything was reported in this epoch
-	keysChanged       bool // since the mapping was reported
-	lost              string
-	lostAt            time.Time // since when everything may be out of date; zero: it is not
+	// What was reported.
+	epoch, connection int       // epoch 0: nothing was complete yet
+	complete          bool      // everything was reported in this epoch
+	lost              string    // text of the last mesh.Changes.Lost
+	lostAt            time.Time // since when everything may be out of date; zero if it is not
 	refused           map[string]string
-	mapping           metadata.Mapping
-	skipped           []metadata.PublicationError
-	unread            error // why objects cannot be read that never could be
+
+	// The newest results of Model.Mapping and Model.Unread.
+	mapping       metadata.Mapping
+	skipped       []metadata.PublicationError
+	unreadObjects error
+	keysChanged   bool // the mapping has to be reported again
 }
 
 var (
-	errRechecking = errors.New("reading everything anew over a new connection")
-	errRelisting  = errors.New("reading everything anew, because the API has forgotten what changed meanwhile")
+	errRechecking = errors.New("reading everything again over a new connection")
+	errRelisting  = errors.New("reading everything again, because the API no longer has the changes in between")
 )
 
+// beginConnection reports that a new connection begins, over which everything is read again.
 func (p *changeReporter) beginConnection() {
 	p.connection++
 	if p.complete {
@@ -95,19 +101,20 @@ func (p *changeReporter) beginConnection() {
 	}
 }
 
+// report reports what changed since its last call.
 func (p *changeReporter) report() {
 	r := p.reader
 	r.mu.Lock()
 	known := r.certainty()
-	if known.lost == nil && !known.pending {
+	if known.lost == nil && !known.isPending {
 		for _, n := range r.o.Namespaces {
 			if known.refused[n] == nil {
 				r.model.Show(n)
 			}
 		}
 	}
-	c := p.changes(known)
-	known.addPodless(r)
+	c := p.updateModel(known)
+	known.addCostOfUnknownPods(r)
 	r.mu.Unlock()
 	p.setCertainty(&c, known)
 	c.Epoch, c.Connection = p.epoch, p.connection
@@ -117,27 +124,28 @@ func (p *changeReporter) report() {
 	p.changed(c)
 }
 
-// changes updates the model. The caller holds the reader's lock.
-func (p *changeReporter) changes(known modelCertainty) mesh.Changes {
+// updateModel updates the model, and returns the changed and the rejected clusters. The
+// caller holds the reader's mu.
+func (p *changeReporter) updateModel(known modelCertainty) mesh.Changes {
 	model := p.reader.model
 	d := model.Update()
 	c := mesh.Changes{Clusters: d.Clusters, Rejected: d.Rejected}
 	if d.Keys {
 		p.mapping, p.skipped = model.Mapping()
-		p.unread = model.Unread()
+		p.unreadObjects = model.Unread()
 	}
 	refused := make(map[string]string, len(known.refused))
 	for n, err := range known.refused {
 		refused[n] = err.Error()
-		for _, name := range model.In(n) {
+		for _, name := range model.ClustersIn(n) {
 			c.Rejected[name] = err
 		}
 	}
 	for n := range p.refused {
 		if _, still := refused[n]; !still {
-			for _, name := range model.In(n) {
+			for _, name := range model.ClustersIn(n) {
 				if c.Rejected[name] == nil {
-					c.Rejected[name] = nil // which ends the rejection
+					c.Rejected[name] = nil // ends the rejection
 				}
 			}
 		}
@@ -147,10 +155,10 @@ func (p *changeReporter) changes(known modelCertainty) mesh.Changes {
 	return c
 }
 
-// setCertainty adds to changes whether everything was reported, or may be out of date.
+// setCertainty sets whether the changes complete an epoch, or everything may be out of date.
 func (p *changeReporter) setCertainty(c *mesh.Changes, known modelCertainty) {
 	lost := known.lost
-	if lost == nil && known.pending && p.complete {
+	if lost == nil && known.isPending && p.complete {
 		lost = errRelisting
 	}
 	switch {
@@ -159,12 +167,13 @@ func (p *changeReporter) setCertainty(c *mesh.Changes, known modelCertainty) {
 			c.Lost = lost
 		}
 		p.complete, p.lost = false, lost.Error()
-	case !known.pending && !p.complete:
+	case !known.isPending && !p.complete:
 		p.epoch++
 		p.complete, p.lost, c.Complete = true, "", true
 	}
 }
 
+// snapshot returns the mapping with its state.
 func (p *changeReporter) snapshot(known modelCertainty) *debug.Snapshot {
 	now := time.Now()
 	switch {
@@ -181,8 +190,8 @@ func (p *changeReporter) snapshot(known modelCertainty) *debug.Snapshot {
 	for _, n := range slices.Sorted(maps.Keys(known.refused)) {
 		unread = append(unread, known.refused[n].Error())
 	}
-	if p.unread != nil {
-		unread = append(unread, p.unread.Error())
+	if p.unreadObjects != nil {
+		unread = append(unread, p.unreadObjects.Error())
 	}
 	if len(unread) > 0 {
 		s.Unread = errors.New(strings.Join(unread, "; "))

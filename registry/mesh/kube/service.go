@@ -16,21 +16,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// exportTo is the annotation of a Service that says which namespaces may see it.
+// exportTo is the annotation of a Service with the namespaces to which it is exported.
 const exportTo = "networking.istio.io/exportTo"
 
 const (
 	labelTLSMode  = "security.istio.io/tlsMode"
-	mutual        = "istio"
-	defaultWeight = 1 // istiod's for an endpoint without one
+	tlsModeMutual = "istio"
+	defaultWeight = 1 // of an endpoint without a weight, as in istiod
 )
 
-// The reasons why ports and endpoints are left out.
+// Reasons why ports and endpoints are left out.
 const (
-	reasonExportTo = "exportTo keeps it from all namespaces but some; write `*` to have it exported"
+	reasonExportTo = "exportTo limits it to some namespaces; write `*` to export it"
 	reasonAlias    = "is of type ExternalName: an alias of another host, without endpoints of its own"
-	reasonUDP      = "is a port of UDP or SCTP, which no proxy of a mesh serves"
-	reasonNoPod    = "its Pod is not known"
+	reasonUDP      = "is a port of UDP or SCTP, which the proxies of a mesh do not serve"
+	reasonNoPod    = "its Pod is unknown"
 	reasonNetwork  = "is in another network, behind its gateway"
 	reasonSocket   = "unix socket, which no other machine can call"
 )
@@ -38,24 +38,27 @@ const (
 // isVisible reports whether exportTo lists all namespaces.
 func isVisible(exportTo []string) bool { return len(exportTo) == 0 || slices.Contains(exportTo, "*") }
 
+// deriveService derives a Service.
 func (d *derivation) deriveService(s *core.Service) {
 	host := s.Name + "." + s.Namespace + ".svc." + d.rules.Domain
-	common := offer{namespace: s.Namespace, application: s.Name, created: s.CreationTimestamp.Unix(), skip: skipService(s)}
+	common := offer{
+		namespace: s.Namespace, application: s.Name, created: s.CreationTimestamp.Unix(), skipReason: skipService(s),
+	}
 	endpointSlices := d.slicesOf(s)
 	var ports []hostPort
 	for _, p := range s.Spec.Ports {
 		o := common
 		o.id = naming.Cluster{Direction: naming.Outbound, Port: uint16(p.Port), Host: host}
 		switch {
-		case o.skip != "":
+		case o.skipReason != "":
 		case p.Protocol != "" && p.Protocol != core.ProtocolTCP:
-			o.skip = reasonUDP
+			o.skipReason = reasonUDP
 		default:
 			ports = append(ports, hostPort{number: o.id.Port, name: p.Name, target: p.TargetPort.String()})
 			o.endpoints = d.endpointsOfService(s, p, endpointSlices)
-			o.sort()
+			o.sortEndpoints()
 		}
-		if old, twice := d.offers[o.id.String()]; !twice || old.skip != "" {
+		if old, twice := d.offers[o.id.String()]; !twice || old.skipReason != "" {
 			d.offers[o.id.String()] = &o
 		}
 	}
@@ -65,13 +68,14 @@ func (d *derivation) deriveService(s *core.Service) {
 	for _, slice := range endpointSlices {
 		for i := range slice.Endpoints {
 			if pod, ok := podOf(&slice.Endpoints[i], s.Namespace); ok {
-				d.usePod(pod, slice.Endpoints[i].Addresses...)
+				d.dependOnPod(pod, slice.Endpoints[i].Addresses...)
 			}
 		}
 	}
-	d.claimAll(&s.ObjectMeta, d.workloadsOf(s), map[string][]hostPort{host: ports})
+	d.claimKeys(&s.ObjectMeta, d.workloadsOf(s), map[string][]hostPort{host: ports})
 }
 
+// skipService returns the reason why a Service is left out, or "" if it is not.
 func skipService(s *core.Service) string {
 	to := strings.FieldsFunc(s.Annotations[exportTo], func(r rune) bool { return r == ',' || r == ' ' })
 	switch {
@@ -83,18 +87,20 @@ func skipService(s *core.Service) string {
 	return ""
 }
 
-// endpointsOfService returns the endpoints of a port: those of slices, and those of
+// endpointsOfService returns the endpoints of a port: those in EndpointSlices, and the
 // WorkloadEntries that the Service selects.
-func (d *derivation) endpointsOfService(s *core.Service, p core.ServicePort, endpointSlices []*discovery.EndpointSlice) []mesh.EndpointSpec {
+func (d *derivation) endpointsOfService(
+	s *core.Service, p core.ServicePort, endpointSlices []*discovery.EndpointSlice,
+) []mesh.EndpointSpec {
 	var all []mesh.EndpointSpec
-	protocol := protocolOf(text(p.AppProtocol), p.Name)
+	protocol := protocolOf(deref(p.AppProtocol), p.Name)
 	for _, slice := range endpointSlices {
 		number := portOf(slice, p)
 		if number == 0 {
 			continue
 		}
 		for i := range slice.Endpoints {
-			e := d.endpoint(&slice.Endpoints[i], s.Namespace)
+			e := d.endpointWithoutAddress(&slice.Endpoints[i], s.Namespace)
 			e.Port, e.Protocol = number, protocol
 			for _, address := range slice.Endpoints[i].Addresses {
 				e.Host = address
@@ -111,8 +117,8 @@ func (d *derivation) endpointsOfService(s *core.Service, p core.ServicePort, end
 	return all
 }
 
-// targetOf returns the port of a WorkloadEntry that a port of a Service leads to; 0:
-// none.
+// targetOf returns the port of a WorkloadEntry to which a port of a Service leads, or 0 if
+// there is none.
 func targetOf(e *networking.WorkloadEntry, p core.ServicePort) uint32 {
 	if p.TargetPort.Type == intstr.String {
 		return e.GetPorts()[p.TargetPort.StrVal]
@@ -120,24 +126,26 @@ func targetOf(e *networking.WorkloadEntry, p core.ServicePort) uint32 {
 	return cmp.Or(e.GetPorts()[p.Name], uint32(max(p.TargetPort.IntVal, 0)), uint32(p.Port))
 }
 
-func text(s *string) string {
+// deref returns the string behind a pointer, which is empty for nil.
+func deref(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
 }
 
-// portOf returns the port of a slice's endpoints that a port of the Service leads to;
-// 0: none.
+// portOf returns the port of an EndpointSlice to which a port of the Service leads, or 0 if
+// there is none.
 func portOf(slice *discovery.EndpointSlice, p core.ServicePort) uint32 {
 	for _, q := range slice.Ports {
-		if text(q.Name) == p.Name && q.Port != nil && (q.Protocol == nil || *q.Protocol == core.ProtocolTCP) {
+		if deref(q.Name) == p.Name && q.Port != nil && (q.Protocol == nil || *q.Protocol == core.ProtocolTCP) {
 			return uint32(*q.Port)
 		}
 	}
 	return 0
 }
 
+// podOf returns the name of the Pod behind an endpoint, and whether there is one.
 func podOf(e *discovery.Endpoint, namespace string) (objectName, bool) {
 	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
 		return objectName{}, false
@@ -145,10 +153,13 @@ func podOf(e *discovery.Endpoint, namespace string) (objectName, bool) {
 	return objectName{Namespace: namespace, Name: e.TargetRef.Name}, true
 }
 
-// endpoint returns the endpoint of a slice without address and port.
-func (d *derivation) endpoint(e *discovery.Endpoint, namespace string) mesh.EndpointSpec {
-	out := mesh.EndpointSpec{Health: health(e.Conditions), Weight: defaultWeight, Zone: locality("", text(e.Zone), "")}
-	if zone, known := d.zoneOfNode(text(e.NodeName)); known {
+// endpointWithoutAddress returns an endpoint of an EndpointSlice without address, port and
+// protocol.
+func (d *derivation) endpointWithoutAddress(e *discovery.Endpoint, namespace string) mesh.EndpointSpec {
+	out := mesh.EndpointSpec{
+		Health: endpointHealth(e.Conditions), Weight: defaultWeight, Zone: locality("", deref(e.Zone), ""),
+	}
+	if zone, known := d.zoneOfNode(deref(e.NodeName)); known {
 		out.Zone = zone
 	}
 	pod, ok := podOf(e, namespace)
@@ -163,15 +174,15 @@ func (d *derivation) endpoint(e *discovery.Endpoint, namespace string) mesh.Endp
 		if l := p.Labels[labelLocality]; l != "" {
 			out.Zone = localityOf(l)
 		}
-	case d.rules.Pods: // istiod waits for it, too
+	case d.rules.Pods: // as in istiod, which waits for the Pod
 		out.Skip = reasonNoPod
 	}
 	return out
 }
 
-// health follows kube-proxy and istiod: an endpoint that is not ready gets no
-// requests. A Service that publishes those all the same has them as ready.
-func health(c discovery.EndpointConditions) registry.Health {
+// endpointHealth follows kube-proxy and istiod: an endpoint that is not ready gets no
+// requests. For a Service with publishNotReadyAddresses, Kubernetes reports all as ready.
+func endpointHealth(c discovery.EndpointConditions) registry.Health {
 	switch {
 	case c.Ready == nil || *c.Ready:
 		return registry.Healthy
@@ -181,10 +192,9 @@ func health(c discovery.EndpointConditions) registry.Health {
 	return registry.Unhealthy
 }
 
-// protocolOf returns the RPC protocol of a port; empty: that of the format counts.
-// Istio reads `appProtocol` before the prefix of the port's name, and knows no Dubbo:
-// with it, such a port is called `tcp-dubbo` or `grpc-tri`. So each part of both is
-// compared.
+// protocolOf returns the RPC protocol of a port, or "" if the format decides. Istio reads
+// `appProtocol` before the prefix of the port's name, but does not know Dubbo: a port may
+// be called `tcp-dubbo` or `grpc-tri`. Therefore each part of both texts is compared.
 func protocolOf(application, name string) string {
 	application = application[strings.LastIndexByte(application, '/')+1:]
 	for _, text := range []string{application, name} {
@@ -200,7 +210,7 @@ func protocolOf(application, name string) string {
 	return ""
 }
 
-// The labels that localities are read from; istiod reads the same.
+// Labels with localities, the same as in istiod.
 const (
 	labelLocality = "istio-locality"
 	labelRegion   = core.LabelTopologyRegion
@@ -208,13 +218,13 @@ const (
 	labelSubzone  = "topology.istio.io/subzone"
 )
 
-// locality writes region/zone/subzone without empty parts at the end, as the locality
-// of xDS is written.
+// locality returns region/zone/subzone without empty parts at the end, the form of
+// mesh.EndpointSpec.
 func locality(region, zone, subzone string) string {
 	return strings.TrimRight(region+"/"+zone+"/"+subzone, "/")
 }
 
-// localityOf returns the locality in a label, which may have dots for slashes.
+// localityOf returns the locality in a label, which may have dots instead of slashes.
 func localityOf(label string) string {
 	if !strings.Contains(label, "/") {
 		label = strings.ReplaceAll(label, ".", "/")

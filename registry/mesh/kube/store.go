@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// objectName is namespace and name of an object.
+// objectName is the namespace and name of an object.
 type objectName = types.NamespacedName
 
 func nameOf(o meta.Object) objectName {
@@ -21,21 +21,22 @@ func nameOf(o meta.Object) objectName {
 
 // objectSet is a set of objects.
 type objectSet struct {
-	services  map[objectName]*core.Service
-	slices    map[objectName]map[string]*discovery.EndpointSlice // by Service and name
-	serviceOf map[objectName]objectName                          // of a slice
-	pods      map[objectName]*core.Pod
-	nodes     map[string]*core.Node
-	entries   map[objectName]*ServiceEntry
-	workloads map[objectName]*WorkloadEntry
-	unread    map[objectName]*WorkloadEntry // those whose newest version cannot be read
+	services        map[objectName]*core.Service
+	slices          map[objectName]map[string]*discovery.EndpointSlice // by Service and name
+	serviceOf       map[objectName]objectName                          // by slice
+	pods            map[objectName]*core.Pod
+	nodes           map[string]*core.Node
+	entries         map[objectName]*ServiceEntry
+	workloads       map[objectName]*WorkloadEntry
+	unreadWorkloads map[objectName]*WorkloadEntry // those whose newest version cannot be read
 }
 
 func newObjectSet() *objectSet {
 	return &objectSet{
-		services: map[objectName]*core.Service{}, slices: map[objectName]map[string]*discovery.EndpointSlice{}, serviceOf: map[objectName]objectName{},
-		pods: map[objectName]*core.Pod{}, nodes: map[string]*core.Node{},
-		entries: map[objectName]*ServiceEntry{}, workloads: map[objectName]*WorkloadEntry{}, unread: map[objectName]*WorkloadEntry{},
+		services: map[objectName]*core.Service{}, slices: map[objectName]map[string]*discovery.EndpointSlice{},
+		serviceOf: map[objectName]objectName{}, pods: map[objectName]*core.Pod{}, nodes: map[string]*core.Node{},
+		entries: map[objectName]*ServiceEntry{}, workloads: map[objectName]*WorkloadEntry{},
+		unreadWorkloads: map[objectName]*WorkloadEntry{},
 	}
 }
 
@@ -65,16 +66,16 @@ func (s *objectSet) put(object runtime.Object) {
 	}
 }
 
-// putWorkload keeps the last spec of an entry that cannot be read, whose labels say
-// what it belongs to.
+// putWorkload stores a WorkloadEntry. If it cannot be read, it keeps the spec of the last
+// version, whose labels tell which owners select it.
 func (s *objectSet) putWorkload(w *WorkloadEntry) {
-	delete(s.unread, nameOf(w))
+	delete(s.unreadWorkloads, nameOf(w))
 	if w.Unread != nil {
 		if old := s.workloads[nameOf(w)]; old != nil {
 			with := *w
 			with.Spec, w = old.Spec, &with
 		}
-		s.unread[nameOf(w)] = w
+		s.unreadWorkloads[nameOf(w)] = w
 	}
 	s.workloads[nameOf(w)] = w
 }
@@ -98,12 +99,12 @@ func (s *objectSet) remove(object runtime.Object) {
 		delete(s.entries, nameOf(o))
 	case *WorkloadEntry:
 		delete(s.workloads, nameOf(o))
-		delete(s.unread, nameOf(o))
+		delete(s.unreadWorkloads, nameOf(o))
 	}
 }
 
 func (s *objectSet) exists(o owner) bool {
-	if o.entry {
+	if o.isEntry {
 		return s.entries[o.objectName] != nil
 	}
 	return s.services[o.objectName] != nil
@@ -111,25 +112,25 @@ func (s *objectSet) exists(o owner) bool {
 
 // selector returns the labels by which an owner selects workloads.
 func (s *objectSet) selector(o owner) map[string]string {
-	if service := s.services[o.objectName]; service != nil && !o.entry {
+	if service := s.services[o.objectName]; service != nil && !o.isEntry {
 		return service.Spec.Selector
 	}
-	if entry := s.entries[o.objectName]; entry != nil && o.entry {
+	if entry := s.entries[o.objectName]; entry != nil && o.isEntry {
 		return entry.Spec.GetWorkloadSelector().GetLabels()
 	}
 	return nil
 }
 
-// maySelect reports whether a WorkloadEntry may be an endpoint of an owner. If its
-// spec was never read, that is any ServiceEntry with a selector.
+// maySelect reports whether an owner selects a WorkloadEntry. For an entry whose spec was
+// never read it returns true for each ServiceEntry with a selector.
 func (s *objectSet) maySelect(o owner, w *WorkloadEntry) bool {
 	selector := s.selector(o)
-	return selects(selector, labelsOf(w)) || w.Spec == nil && o.entry && len(selector) > 0
+	return selects(selector, labelsOf(w)) || w.Spec == nil && o.isEntry && len(selector) > 0
 }
 
-// selected returns the WorkloadEntries of a namespace that a selector selects, by
-// name.
-func (s *objectSet) selected(namespace string, selector map[string]string) []*WorkloadEntry {
+// selectedWorkloads returns the WorkloadEntries of a namespace that a selector selects, sorted
+// by name.
+func (s *objectSet) selectedWorkloads(namespace string, selector map[string]string) []*WorkloadEntry {
 	var out []*WorkloadEntry
 	if len(selector) == 0 {
 		return nil
@@ -143,17 +144,17 @@ func (s *objectSet) selected(namespace string, selector map[string]string) []*Wo
 	return out
 }
 
-// workloadsOf returns the WorkloadEntries that are endpoints of a Service; istiod has
-// none behind a headless one.
+// workloadsOf returns the WorkloadEntries that are endpoints of a Service. As in istiod, a
+// headless Service has none.
 func (s *objectSet) workloadsOf(service *core.Service) []*WorkloadEntry {
 	if service.Spec.ClusterIP == core.ClusterIPNone {
 		return nil
 	}
-	return s.selected(service.Namespace, service.Spec.Selector)
+	return s.selectedWorkloads(service.Namespace, service.Spec.Selector)
 }
 
-// slicesOf returns the slices of a Service by name, of its first address family only:
-// each endpoint is there once.
+// slicesOf returns the EndpointSlices of a Service, sorted by name. It returns only those of
+// the first address family, so that each endpoint is there once.
 func (s *objectSet) slicesOf(service *core.Service) []*discovery.EndpointSlice {
 	var out []*discovery.EndpointSlice
 	for _, slice := range s.slices[nameOf(service)] {
@@ -168,8 +169,8 @@ func (s *objectSet) slicesOf(service *core.Service) []*discovery.EndpointSlice {
 	return out
 }
 
-// labelsOf returns the labels of the entry and those of the object. The former override
-// the latter.
+// labelsOf returns the labels of a WorkloadEntry: those in its spec, which take precedence,
+// and those of the object.
 func labelsOf(w *WorkloadEntry) map[string]string {
 	if len(w.Labels) == 0 {
 		return w.Spec.GetLabels()
@@ -179,7 +180,8 @@ func labelsOf(w *WorkloadEntry) map[string]string {
 	return all
 }
 
-// selects reports whether a selector selects labels; an empty one selects none.
+// selects reports whether a selector selects an object with some labels. An empty selector
+// selects nothing.
 func selects(selector, labels map[string]string) bool {
 	if len(selector) == 0 {
 		return false

@@ -241,7 +241,7 @@ func TestWorld_Removals(t *testing.T) {
 		f.Remove(o)
 	}
 	f.update()
-	if got := f.text(t); got != "" || len(f.clusters) > 0 || len(f.In("")) > 0 {
+	if got := f.text(t); got != "" || len(f.clusters) > 0 || len(f.ClustersIn("")) > 0 {
 		t.Errorf("%d clusters, %s, want nothing", len(f.clusters), got)
 	}
 }

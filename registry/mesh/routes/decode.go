@@ -37,7 +37,7 @@ func Decode(data []byte) (string, *Table, error) {
 		return c.GetName(), nil, fmt.Errorf("routes: %w", err)
 	}
 	t := &Table{Host: id.HostAddress()}
-	host := hostOf(&c, t.Host)
+	host := virtualHostOf(&c, t.Host)
 	if host == nil {
 		return c.GetName(), nil, fmt.Errorf("routes: %s: no virtual host is its own", naming.Quote(c.GetName()))
 	}
@@ -46,7 +46,7 @@ func Decode(data []byte) (string, *Table, error) {
 		if name == "" {
 			name = fmt.Sprintf("route %d", i+1)
 		}
-		out, err := route(r)
+		out, err := decodeRoute(r)
 		if err != nil {
 			t.Left = append(t.Left, naming.Quote(name)+": "+err.Error())
 			continue
@@ -56,9 +56,9 @@ func Decode(data []byte) (string, *Table, error) {
 	return c.GetName(), t, nil
 }
 
-// hostOf returns the virtual host of an address: the one with it among its
+// virtualHostOf returns the virtual host of an address: the one with it among its
 // domains, or else the one for all.
-func hostOf(c *routev3.RouteConfiguration, a naming.HostAddress) *routev3.VirtualHost {
+func virtualHostOf(c *routev3.RouteConfiguration, a naming.HostAddress) *routev3.VirtualHost {
 	var all *routev3.VirtualHost
 	for _, h := range c.GetVirtualHosts() {
 		for _, domain := range h.GetDomains() {
@@ -73,10 +73,10 @@ func hostOf(c *routev3.RouteConfiguration, a naming.HostAddress) *routev3.Virtua
 	return all
 }
 
-func route(r *routev3.Route) (Route, error) {
+func decodeRoute(r *routev3.Route) (Route, error) {
 	out := Route{Name: strings.Clone(r.GetName())}
 	var err error
-	if out.Match, err = match(r.GetMatch()); err != nil {
+	if out.Match, err = decodeMatch(r.GetMatch()); err != nil {
 		return out, err
 	}
 	action := r.GetRoute()
@@ -85,10 +85,10 @@ func route(r *routev3.Route) (Route, error) {
 	}
 	switch to := action.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
-		err = out.add(to.Cluster, 1)
+		err = out.addCluster(to.Cluster, 1)
 	case *routev3.RouteAction_WeightedClusters:
 		for _, c := range to.WeightedClusters.GetClusters() {
-			err = errors.Join(err, out.add(c.GetName(), c.GetWeight().GetValue()))
+			err = errors.Join(err, out.addCluster(c.GetName(), c.GetWeight().GetValue()))
 		}
 	default:
 		err = errors.New("a cluster that the request names")
@@ -99,7 +99,7 @@ func route(r *routev3.Route) (Route, error) {
 	return out, err
 }
 
-func (r *Route) add(cluster string, weight uint32) error {
+func (r *Route) addCluster(cluster string, weight uint32) error {
 	id, err := naming.ParseCluster(cluster)
 	if err != nil {
 		return err
@@ -108,17 +108,17 @@ func (r *Route) add(cluster string, weight uint32) error {
 	return nil
 }
 
-func match(m *routev3.RouteMatch) (Match, error) {
+func decodeMatch(m *routev3.RouteMatch) (Match, error) {
 	var out Match
 	if len(m.GetQueryParameters()) > 0 || m.GetRuntimeFraction() != nil || len(m.GetDynamicMetadata()) > 0 || m.GetTlsContext() != nil {
 		return out, errors.New("a condition on something else than path and headers")
 	}
 	var err error
-	if out.Path, err = path(m); err != nil {
+	if out.Path, err = decodePath(m); err != nil {
 		return out, err
 	}
 	for _, h := range m.GetHeaders() {
-		header, err := headerOf(h)
+		header, err := decodeHeader(h)
 		if err != nil {
 			return out, err
 		}
@@ -127,7 +127,7 @@ func match(m *routev3.RouteMatch) (Match, error) {
 	return out, nil
 }
 
-func path(m *routev3.RouteMatch) (Text, error) {
+func decodePath(m *routev3.RouteMatch) (Text, error) {
 	fold := m.GetCaseSensitive() != nil && !m.GetCaseSensitive().GetValue()
 	var re *regexp.Regexp
 	var err error
@@ -138,21 +138,21 @@ func path(m *routev3.RouteMatch) (Text, error) {
 	case *routev3.RouteMatch_Path:
 		return Text{Exact: strings.Clone(p.Path), Fold: fold}, nil
 	case *routev3.RouteMatch_SafeRegex:
-		re, err = expression(p.SafeRegex.GetRegex())
+		re, err = compileExpression(p.SafeRegex.GetRegex())
 	case *routev3.RouteMatch_PathSeparatedPrefix:
-		re, err = expression(regexp.QuoteMeta(p.PathSeparatedPrefix) + "(/.*)?")
+		re, err = compileExpression(regexp.QuoteMeta(p.PathSeparatedPrefix) + "(/.*)?")
 	default:
 		err = errors.New("a kind of condition on the path that is not known here")
 	}
 	return Text{Regexp: re}, err
 }
 
-func headerOf(h *routev3.HeaderMatcher) (Header, error) {
+func decodeHeader(h *routev3.HeaderMatcher) (Header, error) {
 	out := Header{Name: strings.ToLower(h.GetName()), Not: h.GetInvertMatch()}
 	var err error
 	switch m := h.GetHeaderMatchSpecifier().(type) {
 	case *routev3.HeaderMatcher_StringMatch:
-		out.Text, err = text(m.StringMatch)
+		out.Text, err = decodeText(m.StringMatch)
 	case *routev3.HeaderMatcher_PresentMatch:
 		out.Present, out.Not = true, out.Not == m.PresentMatch
 	case nil:
@@ -166,7 +166,7 @@ func headerOf(h *routev3.HeaderMatcher) (Header, error) {
 	return out, nil
 }
 
-func text(m *matcherv3.StringMatcher) (Text, error) {
+func decodeText(m *matcherv3.StringMatcher) (Text, error) {
 	out := Text{Fold: m.GetIgnoreCase()}
 	var value string
 	switch p := m.GetMatchPattern().(type) {
@@ -179,7 +179,7 @@ func text(m *matcherv3.StringMatcher) (Text, error) {
 	case *matcherv3.StringMatcher_Contains:
 		out.Contains, value = strings.Clone(p.Contains), p.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		re, err := expression(p.SafeRegex.GetRegex())
+		re, err := compileExpression(p.SafeRegex.GetRegex())
 		return Text{Regexp: re}, err
 	}
 	if value == "" {
@@ -188,7 +188,7 @@ func text(m *matcherv3.StringMatcher) (Text, error) {
 	return out, nil
 }
 
-func expression(s string) (*regexp.Regexp, error) {
+func compileExpression(s string) (*regexp.Regexp, error) {
 	if len(s) > maxRegexp {
 		return nil, fmt.Errorf("a regular expression of %d bytes, more than %d", len(s), maxRegexp)
 	}

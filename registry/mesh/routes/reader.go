@@ -20,10 +20,10 @@ type Reader struct {
 	client *ads.Client
 	sub    *ads.Subscription[*Table]
 
-	mu      sync.Mutex
-	changed func(naming.HostAddress)
-	watched map[naming.HostAddress]int // by how many
-	known   map[naming.HostAddress]*Table
+	mu          sync.Mutex
+	changed     func(naming.HostAddress)
+	watchCounts map[naming.HostAddress]int // by how many
+	tables      map[naming.HostAddress]*Table
 }
 
 // New returns a reader that connects as a proxyless client once something is
@@ -35,7 +35,7 @@ func New(o ads.Options, changed func(naming.HostAddress)) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	r := &Reader{client: client, changed: changed, watched: map[naming.HostAddress]int{}, known: map[naming.HostAddress]*Table{}}
+	r := &Reader{client: client, changed: changed, watchCounts: map[naming.HostAddress]int{}, tables: map[naming.HostAddress]*Table{}}
 	r.sub = ads.Subscribe(client, ads.Kind[*Table]{URL: Type, Decode: Decode}, r.apply)
 	return r, nil
 }
@@ -63,7 +63,7 @@ func (r *Reader) State() ads.State { return r.client.State() }
 func (r *Reader) Watch(a naming.HostAddress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watched[a]++; r.watched[a] == 1 {
+	if r.watchCounts[a]++; r.watchCounts[a] == 1 {
 		r.sub.Watch(Resource(a))
 	}
 }
@@ -72,11 +72,11 @@ func (r *Reader) Watch(a naming.HostAddress) {
 func (r *Reader) Unwatch(a naming.HostAddress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watched[a]--; r.watched[a] > 0 {
+	if r.watchCounts[a]--; r.watchCounts[a] > 0 {
 		return
 	}
-	delete(r.watched, a)
-	delete(r.known, a)
+	delete(r.watchCounts, a)
+	delete(r.tables, a)
 	r.sub.Unwatch(Resource(a))
 }
 
@@ -85,7 +85,7 @@ func (r *Reader) Unwatch(a naming.HostAddress) {
 func (r *Reader) Get(a naming.HostAddress) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known[a]
+	return r.tables[a]
 }
 
 // apply records what istiod sent. A lost stream and routes that cannot be read
@@ -101,12 +101,12 @@ func (r *Reader) apply(e ads.Event[*Table]) {
 		}
 	}
 	r.mu.Lock()
-	maps.DeleteFunc(changed, func(a naming.HostAddress, _ *Table) bool { return r.watched[a] == 0 })
+	maps.DeleteFunc(changed, func(a naming.HostAddress, _ *Table) bool { return r.watchCounts[a] == 0 })
 	for a, t := range changed {
 		if t == nil {
-			delete(r.known, a)
+			delete(r.tables, a)
 		} else {
-			r.known[a] = t
+			r.tables[a] = t
 		}
 	}
 	r.mu.Unlock()
