@@ -1,7 +1,9 @@
-// Package generator reads service keys from the ServiceEntries and WorkloadEntries
-// that istiod's generator "api" sends over xDS: from the annotations and labels that
-// they have in the Kubernetes API or in a file. It requires neither that API nor
-// istiod's debug port. Package kube derives the keys from the objects.
+// Package generator reads service keys from the ServiceEntries and WorkloadEntries that
+// istiod sends over xDS with its generator "api". Their annotations and labels are those in
+// the Kubernetes API or in a file. The package requires neither that API nor istiod's debug
+// port. Package kube derives the keys from the objects.
 //
-// A Reader reads istiod in the goroutine of its caller.
+//	reader    reading istiod at each interval, in the goroutine that calls Run
+//	object    one object as istiod sends it
+//	state     the mapping as of the last readings
 package generator

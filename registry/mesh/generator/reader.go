@@ -15,29 +15,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// Query is the query of an Observation of a reading.
+// Query is the debug.Observation.Query of a reading.
 const Query = "api"
 
-// Options say how istiod is read. All but Namespaces, Log and Observe are required.
+// Options tell how istiod is read. All but Namespaces, Log and Observe are required.
 type Options struct {
-	// Dial returns the connection to istiod, and what releases it. It does not wait
-	// until the connection is established.
+	// Dial returns a connection to istiod and a function that releases it. It does not
+	// wait until the connection is established.
 	Dial    func() (conn grpc.ClientConnInterface, release func(), err error)
 	Address string     // of istiod, for errors
-	Node    *core.Node // sent with each reading, never written
+	Node    *core.Node // sent with each reading; not changed
 
 	Keys       kube.Keys
-	Namespaces []string // of objects; none: all
+	Namespaces []string // of objects; empty: all
 
 	Interval time.Duration // between two readings
 	Timeout  time.Duration // of one reading
 	MaxBytes int64         // of all objects of one kind
 
 	Log     *slog.Logger            // nil: nothing is logged
-	Observe func(debug.Observation) // nil, or called after each reading
+	Observe func(debug.Observation) // if not nil, called after each reading
 }
 
-// Reader reads the mapping. It implements mesh.MappingReader.
+// Reader reads the interface mapping from istiod. It implements mesh.MappingReader.
 type Reader struct {
 	o Options
 }
@@ -80,7 +80,9 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 		} else {
 			updated, err = s.apply(read, start)
 		}
-		r.o.Observe(debug.Observation{Replica: r.o.Address, Query: Query, Bytes: read.size(), Duration: time.Since(start), Err: err})
+		r.o.Observe(debug.Observation{
+			Replica: r.o.Address, Query: Query, Bytes: read.size(), Duration: time.Since(start), Err: err,
+		})
 		if updated {
 			changed(s.snapshot(time.Now()))
 		}
@@ -89,9 +91,9 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	return nil
 }
 
-// readAll reads everything over a stream of its own. On a stream that stays open, istiod
-// sends everything again at any change in the mesh, and nothing if only an annotation
-// changed. The responses are not acknowledged: the stream ends before.
+// readAll reads all objects over a new stream. On an open stream, istiod would send everything
+// again at each change in the mesh, and nothing if only an annotation changed. Responses are
+// not acknowledged, because the stream ends right after them.
 func (r *Reader) readAll(ctx context.Context, connection *debug.Connection) (_ resourcesByKind, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
@@ -100,7 +102,8 @@ func (r *Reader) readAll(ctx context.Context, connection *debug.Connection) (_ r
 		return nil, r.explain(ctx, err)
 	}
 	defer func() { connection.Failed(err) }()
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(int(r.o.MaxBytes)))
+	client := discovery.NewAggregatedDiscoveryServiceClient(conn)
+	stream, err := client.StreamAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(int(r.o.MaxBytes)))
 	if err != nil {
 		return nil, r.explain(ctx, err)
 	}
@@ -120,21 +123,23 @@ func (r *Reader) readAll(ctx context.Context, connection *debug.Connection) (_ r
 	return out, nil
 }
 
-// explain returns why a reading failed, and what to do about it.
+// explain wraps the error of a reading with its cause and the remedy.
 func (r *Reader) explain(ctx context.Context, err error) error {
 	e := &debug.Error{Cause: debug.CauseOfStatus(err), Where: "the api generator at " + r.o.Address, Err: err}
 	if ctx.Err() != nil {
-		e.Cause, e.Err = debug.Slow, errors.New("no complete response in time")
+		e.Cause, e.Err = debug.Slow, errors.New("no complete response before the timeout")
 	}
-	switch e.Cause { //nolint:exhaustive // for the others it is the same as with the debug API
+	switch e.Cause { //nolint:exhaustive // the other causes have the remedies of the debug API
 	case debug.Unauthorized:
-		e.Fix = "use istiod's TLS port (15012) with tls, and with tokenFile or a client certificate of a service account in istiod's root namespace (istio-system)"
+		e.Fix = "use istiod's TLS port (15012) with tls, and with tokenFile or a client certificate of a service account " +
+			"in istiod's root namespace (istio-system)"
 	case debug.Forbidden:
-		e.Fix = "run as a service account of istiod's root namespace (istio-system), and write it as node.namespace; or set ENABLE_XDS_API_GENERATOR_AUTH=false of istiod"
+		e.Fix = "run as a service account of istiod's root namespace (istio-system), and set node.namespace to it; " +
+			"or set ENABLE_XDS_API_GENERATOR_AUTH=false in istiod"
 	case debug.Unreachable:
-		e.Fix = "check that istiod runs and that no network policy closes its xDS port (15012)"
+		e.Fix = "check that istiod runs, and that no network policy blocks its xDS port (15012)"
 	case debug.NotServed:
-		e.Fix = "check that the address is istiod's own"
+		e.Fix = "check that the address is that of istiod"
 	}
 	return e
 }

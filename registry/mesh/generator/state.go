@@ -14,42 +14,49 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// mappingState is what follows from all readings so far. It does no I/O.
+// mappingState is the mapping after all readings so far. It does no I/O. Only the goroutine
+// of Run touches it.
 type mappingState struct {
+	// Immutable.
 	log        *slog.Logger
 	keys       kube.Keys
-	namespaces []string // none: all
-	model      *kube.Model
-	objects    map[objectID]modelObject // in the model
+	namespaces []string // empty: all
 
-	replica      debug.ReplicaStatus // Answered: a reading was successful
-	mapping      metadata.Mapping
-	skipped      []metadata.PublicationError
-	unreadObject error // why an object of the last reading is not known, or not current
+	model   *kube.Model
+	objects map[objectID]modelObject // all objects in the model
+
+	replica debug.ReplicaStatus // its Answered is true after the first successful reading
+	mapping metadata.Mapping
+	skipped []metadata.PublicationError
+
+	// unreadObject is the error of an object in the last reading that could not be decoded,
+	// so that it is unknown or out of date.
+	unreadObject error
 }
 
-// modelObject is an object of the model.
+// modelObject is an object in the model.
 type modelObject struct {
-	sum    [sha256.Size]byte
+	sum    [sha256.Size]byte // hash of the resource that it was decoded from
 	object runtime.Object
 }
 
 func newMappingState(address string, r kube.Rules, namespaces []string, log *slog.Logger) *mappingState {
 	return &mappingState{
-		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), objects: make(map[objectID]modelObject),
+		log: log, keys: r.Keys, namespaces: namespaces,
+		model: kube.NewModel(r), objects: make(map[objectID]modelObject),
 		replica: debug.ReplicaStatus{Replica: address},
 	}
 }
 
-var errEmptied = errors.New("istiod sends no ServiceEntry any more, which is no proof that they are gone")
+var errEmptied = errors.New("istiod no longer sends any ServiceEntry, which does not prove that they were deleted")
 
-// apply applies a reading that began at a time, and reports whether the snapshot
-// changed. The error is why the reading was refused, with which nothing changes.
+// apply applies a reading that began at a time, and reports whether the snapshot changed. It
+// fails if the reading is implausible; then the known objects are kept.
 func (s *mappingState) apply(r resourcesByKind, at time.Time) (changed bool, err error) {
 	if len(r[serviceEntry]) == 0 && s.hasEntries() {
 		err := &debug.Error{
 			Cause: debug.Truncated, Where: "the api generator at " + s.replica.Replica, Err: errEmptied,
-			Fix: "see the log of istiod; if the mesh is meant to be empty, restart the bridge",
+			Fix: "check the log of istiod; if the mesh is meant to be empty, restart the bridge",
 		}
 		return s.recordFailure(err), err
 	}
@@ -68,8 +75,9 @@ func (s *mappingState) apply(r resourcesByKind, at time.Time) (changed bool, err
 	return changed, nil
 }
 
-// updateModel updates the model, and returns why an object could not be read. That object
-// is kept; one without a readable name may be any, so that then none is removed.
+// updateModel updates the model by a reading. It returns the error of the first object that
+// could not be decoded, which is kept as it was. If an object has no readable name, it may
+// be any of those that are missing, so that none is removed.
 func (s *mappingState) updateModel(r resourcesByKind) (unread error) {
 	seen, nameless := make(map[objectID]struct{}), false
 	for _, k := range objectKinds() {
@@ -102,6 +110,7 @@ func (s *mappingState) updateModel(r resourcesByKind) (unread error) {
 	return unread
 }
 
+// putObject puts an object into the model, unless it is unchanged.
 func (s *mappingState) putObject(o *apiObject) error {
 	if s.objects[o.objectID].sum == o.sum {
 		return nil
@@ -115,6 +124,7 @@ func (s *mappingState) putObject(o *apiObject) error {
 	return nil
 }
 
+// hasEntries reports whether the model has a ServiceEntry.
 func (s *mappingState) hasEntries() bool {
 	for i := range s.objects {
 		if i.kind == serviceEntry {
@@ -124,15 +134,16 @@ func (s *mappingState) hasEntries() bool {
 	return false
 }
 
-// recordFailure records why a reading failed, and reports whether the snapshot changed.
+// recordFailure records the error of a reading, and reports whether the snapshot changed.
 func (s *mappingState) recordFailure(err error) (changed bool) {
 	if changed = debug.ErrorKey(s.replica.Err) != debug.ErrorKey(err); changed {
-		s.log.Warn("service keys not read, the last known ones are kept", "replica", s.replica.Replica, "err", err)
+		s.log.Warn("service keys not read, keeping the last known ones", "replica", s.replica.Replica, "err", err)
 	}
 	s.replica.Err = err
 	return changed
 }
 
+// snapshot returns the mapping and the state of its readings.
 func (s *mappingState) snapshot(now time.Time) debug.Snapshot {
 	out := debug.Snapshot{
 		Mapping: s.mapping, Complete: s.replica.Answered, Err: s.replica.Err, Unread: s.unreadObject, At: now,

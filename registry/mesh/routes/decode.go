@@ -13,20 +13,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Type is the type URL of what is read.
+// Type is the type URL of routes.
 const Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 
-// Resource returns the name under which istiod gives a proxyless client the
-// routes of a host address.
+// Resource returns the name of the resource with the routes of a host address, as a
+// proxyless client requests it.
 func Resource(a naming.HostAddress) string {
 	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
 }
 
-// maxRegexp is the longest expression that is compiled.
+// maxRegexp bounds the length of a regular expression.
 const maxRegexp = 4 << 10
 
-// Decode reads the bytes of a RouteConfiguration. It returns the name even
-// beside an error where it could be read.
+// Decode decodes a RouteConfiguration. With an error it returns the name if that could be
+// read.
 func Decode(data []byte) (string, *Table, error) {
 	var c routev3.RouteConfiguration
 	if err := proto.Unmarshal(data, &c); err != nil {
@@ -39,7 +39,7 @@ func Decode(data []byte) (string, *Table, error) {
 	t := &Table{Host: id.HostAddress()}
 	host := virtualHostOf(&c, t.Host)
 	if host == nil {
-		return c.GetName(), nil, fmt.Errorf("routes: %s: no virtual host is its own", naming.Quote(c.GetName()))
+		return c.GetName(), nil, fmt.Errorf("routes: %s: no virtual host for this address", naming.Quote(c.GetName()))
 	}
 	for i, r := range host.GetRoutes() {
 		name := r.GetName()
@@ -56,8 +56,8 @@ func Decode(data []byte) (string, *Table, error) {
 	return c.GetName(), t, nil
 }
 
-// virtualHostOf returns the virtual host of an address: the one with it among its
-// domains, or else the one for all.
+// virtualHostOf returns the virtual host with an address among its domains, or else the one
+// for all domains, or else nil.
 func virtualHostOf(c *routev3.RouteConfiguration, a naming.HostAddress) *routev3.VirtualHost {
 	var all *routev3.VirtualHost
 	for _, h := range c.GetVirtualHosts() {
@@ -73,6 +73,7 @@ func virtualHostOf(c *routev3.RouteConfiguration, a naming.HostAddress) *routev3
 	return all
 }
 
+// decodeRoute decodes a route. It fails if a Route cannot express it.
 func decodeRoute(r *routev3.Route) (Route, error) {
 	out := Route{Name: strings.Clone(r.GetName())}
 	var err error
@@ -81,7 +82,7 @@ func decodeRoute(r *routev3.Route) (Route, error) {
 	}
 	action := r.GetRoute()
 	if action == nil {
-		return out, errors.New("leads to no cluster: a redirect or an answer of the proxy's own")
+		return out, errors.New("leads to no cluster: a redirect or a response of the proxy itself")
 	}
 	switch to := action.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
@@ -91,7 +92,7 @@ func decodeRoute(r *routev3.Route) (Route, error) {
 			err = errors.Join(err, out.addCluster(c.GetName(), c.GetWeight().GetValue()))
 		}
 	default:
-		err = errors.New("a cluster that the request names")
+		err = errors.New("leads to a cluster that the request names")
 	}
 	if err == nil && len(out.Clusters) == 0 {
 		err = errors.New("leads to no cluster")
@@ -110,8 +111,9 @@ func (r *Route) addCluster(cluster string, weight uint32) error {
 
 func decodeMatch(m *routev3.RouteMatch) (Match, error) {
 	var out Match
-	if len(m.GetQueryParameters()) > 0 || m.GetRuntimeFraction() != nil || len(m.GetDynamicMetadata()) > 0 || m.GetTlsContext() != nil {
-		return out, errors.New("a condition on something else than path and headers")
+	if len(m.GetQueryParameters()) > 0 || m.GetRuntimeFraction() != nil ||
+		len(m.GetDynamicMetadata()) > 0 || m.GetTlsContext() != nil {
+		return out, errors.New("a condition on something other than path and headers")
 	}
 	var err error
 	if out.Path, err = decodePath(m); err != nil {
@@ -142,7 +144,7 @@ func decodePath(m *routev3.RouteMatch) (Text, error) {
 	case *routev3.RouteMatch_PathSeparatedPrefix:
 		re, err = compileExpression(regexp.QuoteMeta(p.PathSeparatedPrefix) + "(/.*)?")
 	default:
-		err = errors.New("a kind of condition on the path that is not known here")
+		err = errors.New("unsupported kind of condition on the path")
 	}
 	return Text{Regexp: re}, err
 }
@@ -158,7 +160,7 @@ func decodeHeader(h *routev3.HeaderMatcher) (Header, error) {
 	case nil:
 		out.Present = true
 	default:
-		err = errors.New("a kind of condition that is not known here")
+		err = errors.New("unsupported kind of condition")
 	}
 	if err != nil {
 		return out, fmt.Errorf("header %s: %w", naming.Quote(h.GetName()), err)
@@ -183,14 +185,14 @@ func decodeText(m *matcherv3.StringMatcher) (Text, error) {
 		return Text{Regexp: re}, err
 	}
 	if value == "" {
-		return out, errors.New("a condition that is empty, or not known here")
+		return out, errors.New("an empty or unsupported condition")
 	}
 	return out, nil
 }
 
 func compileExpression(s string) (*regexp.Regexp, error) {
 	if len(s) > maxRegexp {
-		return nil, fmt.Errorf("a regular expression of %d bytes, more than %d", len(s), maxRegexp)
+		return nil, fmt.Errorf("a regular expression of %d bytes, at most %d", len(s), maxRegexp)
 	}
 	re, err := regexp.Compile("^(?:" + s + ")$")
 	if err != nil {

@@ -14,34 +14,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// Reader keeps the routes of the hosts that somebody watches. Its methods may
-// be called from any goroutine, and none of them waits for the network.
+// Reader reads the routes of the hosts that are watched. Its methods may be called from any
+// goroutine. Only Run waits for the network.
 type Reader struct {
-	client *ads.Client
-	sub    *ads.Subscription[*Table]
+	// Immutable.
+	client  *ads.Client
+	sub     *ads.Subscription[*Table]
+	changed func(naming.HostAddress)
 
+	// Guarded by mu. Both have only watched hosts.
 	mu          sync.Mutex
-	changed     func(naming.HostAddress)
-	watchCounts map[naming.HostAddress]int // by how many
+	watchCounts map[naming.HostAddress]int
 	tables      map[naming.HostAddress]*Table
 }
 
-// New returns a reader that connects as a proxyless client once something is
-// watched. changed is called with a host whose routes changed, from one
-// goroutine; it must not block.
+// New returns a reader that connects as a proxyless client once a host is watched. changed
+// is called with each host whose routes changed, always from the same goroutine. It must
+// not block.
 func New(o ads.Options, changed func(naming.HostAddress)) (*Reader, error) {
 	o.Node = proxyless(o.Node)
 	client, err := ads.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	r := &Reader{client: client, changed: changed, watchCounts: map[naming.HostAddress]int{}, tables: map[naming.HostAddress]*Table{}}
+	r := &Reader{
+		client: client, changed: changed,
+		watchCounts: map[naming.HostAddress]int{}, tables: map[naming.HostAddress]*Table{},
+	}
 	r.sub = ads.Subscribe(client, ads.Kind[*Table]{URL: Type, Decode: Decode}, r.apply)
 	return r, nil
 }
 
-// proxyless returns the node as that of a client without a proxy, which istiod
-// gives the routes of each host under its own name.
+// proxyless returns the node of a client without a proxy. istiod sends such a client the
+// routes of each host in a resource of its own.
 func proxyless(n *corev3.Node) *corev3.Node {
 	n = proto.CloneOf(n)
 	if n.GetMetadata().GetFields() == nil {
@@ -51,7 +56,7 @@ func proxyless(n *corev3.Node) *corev3.Node {
 	return n
 }
 
-// Run reads until ctx ends; it returns nil when everything it started ended.
+// Run reads until ctx ends. It returns nil after everything that it started has ended.
 func (r *Reader) Run(ctx context.Context) error {
 	return r.client.Run(ctx)
 }
@@ -59,7 +64,7 @@ func (r *Reader) Run(ctx context.Context) error {
 // State returns the state of the stream.
 func (r *Reader) State() ads.State { return r.client.State() }
 
-// Watch has the routes of a host kept, until as many calls of Unwatch.
+// Watch watches the routes of a host, until Unwatch was called as many times.
 func (r *Reader) Watch(a naming.HostAddress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +73,7 @@ func (r *Reader) Watch(a naming.HostAddress) {
 	}
 }
 
-// Unwatch ends one Watch.
+// Unwatch undoes one Watch of the same host.
 func (r *Reader) Unwatch(a naming.HostAddress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,16 +85,16 @@ func (r *Reader) Unwatch(a naming.HostAddress) {
 	r.sub.Unwatch(Resource(a))
 }
 
-// Get returns the last known routes of a host, nil where istiod has reported
-// none: every call may then go to any endpoint.
+// Get returns the last known routes of a host. It returns nil if istiod has reported none:
+// then a call may go to any endpoint.
 func (r *Reader) Get(a naming.HostAddress) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tables[a]
 }
 
-// apply records what istiod sent. A lost stream and routes that cannot be read
-// change nothing: the last known ones continue.
+// apply records the routes that istiod sent. After a lost stream, or for routes that cannot
+// be decoded, the last known ones stay in use.
 func (r *Reader) apply(e ads.Event[*Table]) {
 	changed := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))
 	for _, c := range e.Changed {

@@ -7,55 +7,54 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Table is how calls to one host address are divided. It is not changed once
-// reported. The first route that matches decides; a call that none matches is
-// refused by a proxy.
+// Table has the routes of one host address. It is immutable. The first route that matches a
+// call decides. A proxy rejects a call that no route matches.
 type Table struct {
 	Host   naming.HostAddress
 	Routes []Route
 
-	// Left says which routes could not be expressed, and why. They match
-	// nothing, so that the calls they are for fall to the routes behind them.
+	// Left describes the routes that a Table cannot express, with the reason. They are left
+	// out, so that later routes may match their calls.
 	Left []string
 }
 
-// Route is a match and where it leads.
+// Route is a condition on calls and the clusters to which they go.
 type Route struct {
 	Name     string
 	Match    Match
 	Clusters []Share // at least one
 }
 
-// Share is a cluster with its part of the calls: Weight of the sum of all.
+// Share is a cluster and its part of the calls: its weight divided by the sum of all weights.
 type Share struct {
 	Cluster naming.Cluster
 	Weight  uint32
 }
 
-// Match is a condition on a call. All of its parts have to hold; the zero value
-// matches everything.
+// Match is a condition on a call. All of its parts must hold. The zero value matches every
+// call.
 type Match struct {
-	Path    Text // of the request, `/package.Service/Method` for gRPC
+	Path    Text // path of the request; for gRPC `/package.Service/Method`
 	Headers []Header
 }
 
-// Header is a condition on one header, whose name is in lower case.
+// Header is a condition on one header.
 type Header struct {
-	Name    string
-	Present bool // it only has to be there; Text is not used
+	Name    string // in lower case
+	Present bool   // the header only has to be present; Text is not used
 	Text    Text
-	Not     bool // the condition must not hold
+	Not     bool // inverts the condition
 }
 
-// Text is a condition on a text. Exactly one of the first four is used, in
-// their order; the zero value matches everything.
+// Text is a condition on a text. Regexp is used if it is set, or else the first of the four
+// texts that is not empty. The zero value matches every text.
 type Text struct {
 	Exact, Prefix, Suffix, Contains string
-	Regexp                          *regexp.Regexp // matches the whole
-	Fold                            bool           // letters of both cases are the same
+	Regexp                          *regexp.Regexp // has to match the whole text
+	Fold                            bool           // ignores the case of letters
 }
 
-// Matches reports whether the text fulfils the condition.
+// Matches reports whether a text fulfils the condition.
 func (t Text) Matches(s string) bool {
 	if t.Regexp != nil {
 		return t.Regexp.MatchString(s)
@@ -76,9 +75,9 @@ func (t Text) Matches(s string) bool {
 	return strings.Contains(s, contains)
 }
 
-// Matches reports whether a call fulfils the condition. header returns the
-// values of a header by its name in lower case, joined with commas, and whether
-// it is there.
+// Matches reports whether a call fulfils the condition. header returns the values of a
+// header, joined with commas, and whether the call has it. It is called with a name in lower
+// case.
 func (m Match) Matches(path string, header func(name string) (string, bool)) bool {
 	if !m.Path.Matches(path) {
 		return false
@@ -93,7 +92,7 @@ func (m Match) Matches(path string, header func(name string) (string, bool)) boo
 	return true
 }
 
-// Find returns the first route that a call fulfils, nil where none does.
+// Find returns the first route that matches a call, or nil if none does.
 func (t *Table) Find(path string, header func(name string) (string, bool)) *Route {
 	for i := range t.Routes {
 		if t.Routes[i].Match.Matches(path, header) {
@@ -103,9 +102,9 @@ func (t *Table) Find(path string, header func(name string) (string, bool)) *Rout
 	return nil
 }
 
-// Subset returns the subset that a call goes to; empty where any endpoint may be
-// called. Below returns a number below another, such as a random one, by which one of
-// several is chosen. Without routes, the table may be nil.
+// Subset returns the subset to which a call goes, or "" if any endpoint may be called. below
+// chooses between clusters: it returns a number below its argument, such as a random one.
+// The table may be nil.
 func (t *Table) Subset(path string, header func(name string) (string, bool), below func(uint64) uint64) string {
 	if t == nil {
 		return ""
@@ -117,8 +116,8 @@ func (t *Table) Subset(path string, header func(name string) (string, bool), bel
 	return route.Pick(below(route.Total())).Subset
 }
 
-// Pick returns the cluster of a call; at is a number below Total, such as a
-// random one. Clusters of weight 0 get no calls.
+// Pick returns the cluster of a call. at is a number below Total, such as a random one. A
+// cluster with the weight 0 gets no calls.
 func (r *Route) Pick(at uint64) naming.Cluster {
 	for _, s := range r.Clusters {
 		if at < uint64(s.Weight) {
