@@ -8,53 +8,58 @@ import (
 	"google.golang.org/grpc"
 )
 
-// adsStream is one stream on a connection of its own. Its goroutines touch conn, mode
-// and out only; Run's goroutine owns the rest.
+// adsStream is one xDS stream, on a connection of its own.
 type adsStream struct {
-	conn     *grpc.ClientConn
-	dialer   *dialer
-	number   int // of the connection, from 1
-	mode     Mode
-	requests chan discoveryRequest // received by the sender once it has sent the one before
-	cancel   context.CancelFunc
+	// Immutable.
+	conn    *grpc.ClientConn
+	number  int // of the connection, from 1
+	mode    Mode
+	started time.Time
 
-	epoch           int // 0 until something is known by it
-	open            bool
-	received        bool // it has delivered a message
-	started         time.Time
-	nodeSent        bool
-	typeStreams     []*typeStream     // in the order of the first subscriptions
-	nextRequest     *discoveryRequest // to be passed to the sender
-	nextRequestType *typeStream       // of ready
+	// Safe for concurrent use.
+	dialer   *dialer
+	requests chan discoveryRequest // unbuffered, to the sending goroutine
+
+	// Owned by Run's goroutine.
+	cancel      context.CancelFunc
+	epoch       int // number among the streams that reported anything; 0: it has not yet
+	open        bool
+	received    bool // at least one response
+	nodeSent    bool
+	typeStreams []*typeStream // in the order of the subscriptions
+
+	// Owned by Run's goroutine: the request that is offered to the sending goroutine.
+	nextRequest     *discoveryRequest // nil: none
+	nextRequestType *typeStream
 }
 
-// streamEvent is what a session's goroutines report to Run's.
+// streamEvent is what a stream's goroutine reports to Run's. Exactly one of opened, response
+// and err is set.
 type streamEvent struct {
 	stream   *adsStream
 	opened   bool
 	response *discoveryResponse
-	err      error // why it ended
+	err      error // why the stream ended
 }
 
-// receiveAll opens the stream and receives until it ends. It ends at once when ctx
-// does.
+// receiveAll opens the stream and receives until the stream or ctx ends.
 func (s *adsStream) receiveAll(ctx context.Context, report func(context.Context, streamEvent) bool) {
-	stream, err := openWireStream(ctx, s.conn, s.mode)
+	wire, err := openWireStream(ctx, s.conn, s.mode)
 	if err != nil {
 		report(ctx, streamEvent{stream: s, err: err})
 		return
 	}
-	sent := make(chan struct{})
+	senderDone := make(chan struct{})
 	go func() {
-		defer close(sent)
-		s.sendAll(ctx, stream)
+		defer close(senderDone)
+		s.sendAll(ctx, wire)
 	}()
-	defer func() { <-sent }()
+	defer func() { <-senderDone }()
 	if !report(ctx, streamEvent{stream: s, opened: true}) {
 		return
 	}
 	for {
-		r, err := stream.recv()
+		r, err := wire.recv()
 		if err != nil {
 			report(ctx, streamEvent{stream: s, err: err})
 			return
@@ -65,21 +70,21 @@ func (s *adsStream) receiveAll(ctx context.Context, report func(context.Context,
 	}
 }
 
-// sendAll sends until the stream breaks; the receiver gets the reason.
-func (s *adsStream) sendAll(ctx context.Context, to wireStream) {
+// sendAll sends requests until the stream or ctx ends. The receiver reports the reason.
+func (s *adsStream) sendAll(ctx context.Context, wire wireStream) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-s.requests:
-			if to.send(r) != nil {
+			if wire.send(r) != nil {
 				return
 			}
 		}
 	}
 }
 
-// typeStream returns the session's part for a type, or nil.
+// typeStream returns the state of a resource type on this stream, or nil.
 func (s *adsStream) typeStream(url string) *typeStream {
 	for _, ts := range s.typeStreams {
 		if ts.resourceType.url == url {
@@ -89,8 +94,8 @@ func (s *adsStream) typeStream(url string) *typeStream {
 	return nil
 }
 
-// prepare makes the next request ready, if there is one.
-func (s *adsStream) prepare(node *corev3.Node) {
+// prepareRequest sets the next request, unless one is waiting or no type needs one.
+func (s *adsStream) prepareRequest(node *corev3.Node) {
 	if s.nextRequest != nil {
 		return
 	}
@@ -107,9 +112,9 @@ func (s *adsStream) prepare(node *corev3.Node) {
 	}
 }
 
-// offer returns the channel and the request for the loop's select; the channel is
-// nil if there is nothing to send.
-func (s *adsStream) offer() (chan<- discoveryRequest, discoveryRequest) {
+// offerRequest returns the channel and the next request for a select statement. The channel
+// is nil if there is no stream or no request.
+func (s *adsStream) offerRequest() (chan<- discoveryRequest, discoveryRequest) {
 	if s == nil || s.nextRequest == nil {
 		return nil, discoveryRequest{}
 	}

@@ -15,11 +15,11 @@ func (t *cachedTypeOf[T]) applyResponse(r discoveryResponse, ts *typeStream) err
 	t.removeNamed(r.removed, &d, b, ts)
 	if t.isComplete(ts) && len(d.nameless) == 0 {
 		t.removeMissing(&d, b, ts)
-		if ts.hasWildcard() && !ts.lateWildcard {
+		if ts.hasWildcard() && !ts.wildcardAddedLater {
 			t.markComplete(b, ts)
 		}
 	}
-	if !ts.lateWildcard {
+	if !ts.wildcardAddedLater {
 		delete(ts.unansweredNames, Wildcard)
 	}
 	t.forget(Wildcard) // its record can only say that it is unknown
@@ -31,24 +31,24 @@ func (t *cachedTypeOf[T]) applyResponse(r discoveryResponse, ts *typeStream) err
 // is gone.
 func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
 	if ts.isDelta() {
-		return ts.responses == 1 && ts.hasWildcard() && !ts.lateWildcard
+		return ts.responses == 1 && ts.hasWildcard() && !ts.wildcardAddedLater
 	}
 	return t.kind.Full
 }
 
 func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(d.name)
-	changed := !d.unchanged || !r.held || r.invalid != nil
+	changed := !d.unchanged || !r.hasValue || r.invalid != nil
 	confirmed := r.epoch != ts.stream.epoch || r.unknown != nil
 	if !d.unchanged {
-		t.clearHeld(r)
-		r.held, r.value, r.sum = true, d.value, d.sum
+		t.clearValue(r)
+		r.hasValue, r.value, r.sum = true, d.value, d.sum
 		t.subscribed.state.Resources++
 	}
 	if !d.named {
-		t.sums[d.sum] = d.name
+		t.namesBySum[d.sum] = d.name
 	}
-	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, ts.stream.epoch
+	r.version, r.isAbsent, r.invalid, r.epoch = d.version, false, nil, ts.stream.epoch
 	t.setUnknown(r, nil)
 	delete(ts.unansweredNames, d.name)
 	switch {
@@ -66,23 +66,23 @@ func (t *cachedTypeOf[T]) reportInvalid(d *parsedResponse[T], b *eventBuilder[T]
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
 			b.invalid(name, err)
 		}
-		r.invalid, r.absent, r.epoch = err, false, ts.stream.epoch
+		r.invalid, r.isAbsent, r.epoch = err, false, ts.stream.epoch
 		t.setUnknown(r, nil)
 		delete(ts.unansweredNames, name)
 	}
 	texts := make(map[string]string, len(d.nameless))
 	for place, err := range d.nameless {
 		texts[place] = err.Error()
-		if t.nameless[place] != texts[place] {
+		if t.lastNamelessErrors[place] != texts[place] {
 			b.nameless(place, err)
 		}
 	}
-	t.nameless = texts
+	t.lastNamelessErrors = texts
 }
 
 func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for _, name := range names {
-		if has(d.seen, name) || !t.subscribed.covers(name) {
+		if has(d.names, name) || !t.subscribed.covers(name) {
 			continue
 		}
 		if t.resources[name] == nil && !has(ts.unansweredNames, name) && !has(t.subscribed.names, name) {
@@ -99,7 +99,7 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T]
 	for _, name := range slices.Sorted(maps.Keys(t.resources)) {
 		r := t.resources[name]
 		switch {
-		case has(d.seen, name) || r.absent || !r.held && r.invalid == nil:
+		case has(d.names, name) || r.isAbsent || !r.hasValue && r.invalid == nil:
 		case ts.isDelta() && r.epoch == ts.stream.epoch:
 		case ts.isDelta() && ts.presentedVersions[name] != "" && !d.repeatsPresented:
 			r.epoch = ts.stream.epoch
@@ -114,13 +114,13 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T]
 func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(name)
 	delete(ts.unansweredNames, name)
-	if r.absent {
+	if r.isAbsent {
 		return
 	}
 	b.removed(name)
-	t.clearHeld(r)
+	t.clearValue(r)
 	t.setUnknown(r, nil)
-	r.absent, r.epoch = true, ts.stream.epoch
+	r.isAbsent, r.epoch = true, ts.stream.epoch
 	if !has(t.subscribed.names, name) {
 		delete(t.resources, name)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Attempts to connect are spaced by the base, times a factor at each failure, at most
-// the cap. A received message resets that.
+// The wait between two attempts to connect starts at the base and grows by the factor at
+// each failure, up to the cap. A received response resets it.
 const (
 	backoffBase   = time.Second
 	backoffCap    = 30 * time.Second
@@ -14,7 +14,7 @@ const (
 	backoffJitter = 0.2
 )
 
-// Backoff returns the wait after so many failures in a row, from 1.
+// Backoff returns the wait after a number of failures in a row, which is at least 1.
 func Backoff(failures int) time.Duration {
 	wait := backoffBase
 	for i := 1; i < failures && wait < backoffCap; i++ {
@@ -23,19 +23,19 @@ func Backoff(failures int) time.Duration {
 	return jitter(wait)
 }
 
-// NextStream returns when to open the stream after one that delivered. It is a random
-// moment within the base, since a server that ends loses all its clients at once, and not
-// much sooner than the base after the start of a stream that ended early.
+// NextStream returns when to replace a stream that received responses and then ended. The
+// moment is random, because a server that stops loses all its clients at once. Streams that
+// end early are started at least about one base apart.
 func NextStream(started, ended time.Time) time.Time {
-	due := ended.Add(rand.N(backoffBase)) //nolint:gosec // spreads load, keeps no secret
-	if soonest := started.Add(jitter(backoffBase)); soonest.After(due) {
-		return soonest
+	next := ended.Add(rand.N(backoffBase)) //nolint:gosec // spreads load, keeps no secret
+	if earliest := started.Add(jitter(backoffBase)); earliest.After(next) {
+		return earliest
 	}
-	return due
+	return next
 }
 
-// jitter spreads a wait. One above the cap is spread below it, so that the clients
-// of a server that is away do not return at the same moment.
+// jitter spreads a wait. A result above the cap is spread below the cap instead, so that the
+// clients of an unreachable server do not all reconnect at the same moment.
 func jitter(wait time.Duration) time.Duration {
 	spread := float64(wait) * (1 + backoffJitter*(2*rand.Float64()-1)) //nolint:gosec // spreads load, keeps no secret
 	if spread > float64(backoffCap) {

@@ -16,9 +16,9 @@ type cachedType interface {
 	expireNames(names []string, ts *typeStream)
 	// reportDisconnect reports a connection that failed, or a stream that ended.
 	reportDisconnect(err error, d disconnection)
-	// heldVersions returns the held resources and their versions, at most limit
+	// cachedVersions returns the held resources and their versions, at most limit
 	// bytes of names.
-	heldVersions(limit int) map[string]string
+	cachedVersions(limit int) map[string]string
 }
 
 // disconnection is when a connection failed.
@@ -31,34 +31,34 @@ const (
 
 // cachedTypeOf is a cached type whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
-	kind       Kind[T]
-	subscribed *subscribedType
-	handle     func(Event[T])
-	epoch      *int // of the stream that delivers now
-	connection *int // number of its connection
-	resources  map[string]*cachedResource[T]
-	hasher     hasher
-	sums       map[digest]string // names of held resources that came without an envelope
-	nameless   map[string]string // errors without a name that were reported last
-	complete   int               // epoch in which all resources were reported
+	kind               Kind[T]
+	subscribed         *subscribedType
+	handle             func(Event[T])
+	epoch              *int // of the stream that delivers now
+	connection         *int // number of its connection
+	resources          map[string]*cachedResource[T]
+	hasher             hasher
+	namesBySum         map[digest]string // names of held resources that came without an envelope
+	lastNamelessErrors map[string]string // errors without a name that were reported last
+	completeEpoch      int               // epoch in which all resources were reported
 }
 
 // cachedResource is what is known of one name.
 type cachedResource[T any] struct {
-	held    bool
-	absent  bool // the server reported that there is none
-	value   T
-	version string
-	sum     digest
-	epoch   int   // reported in last
-	unknown error // asked for and not answered since
-	invalid error // why the newest was rejected
+	hasValue bool
+	isAbsent bool // the server reported that there is none
+	value    T
+	version  string
+	sum      digest
+	epoch    int   // reported in last
+	unknown  error // asked for and not answered since
+	invalid  error // why the newest was rejected
 }
 
 func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
 		kind: k, subscribed: newSubscribedType(k.URL), handle: handle, epoch: epoch, connection: connection,
-		resources: map[string]*cachedResource[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
+		resources: map[string]*cachedResource[T]{}, hasher: newHasher(), namesBySum: map[digest]string{}, lastNamelessErrors: map[string]string{},
 	}
 	t.subscribed.cached, t.subscribed.onForget = t, t.forgetDropped
 	return t
@@ -67,9 +67,9 @@ func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *i
 // forgetDropped forgets a name without a subscription, unless the wildcard covers it.
 func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
-		t.complete = 0
+		t.completeEpoch = 0
 	}
-	if r := t.resources[name]; r == nil || has(t.subscribed.names, Wildcard) && r.held {
+	if r := t.resources[name]; r == nil || has(t.subscribed.names, Wildcard) && r.hasValue {
 		return
 	}
 	t.forget(name)
@@ -86,19 +86,19 @@ func (t *cachedTypeOf[T]) resource(name string) *cachedResource[T] {
 
 func (t *cachedTypeOf[T]) forget(name string) {
 	if r := t.resources[name]; r != nil {
-		t.clearHeld(r)
+		t.clearValue(r)
 		t.setUnknown(r, nil)
 		delete(t.resources, name)
 	}
 }
 
-func (t *cachedTypeOf[T]) clearHeld(r *cachedResource[T]) {
-	if r.held {
-		delete(t.sums, r.sum)
+func (t *cachedTypeOf[T]) clearValue(r *cachedResource[T]) {
+	if r.hasValue {
+		delete(t.namesBySum, r.sum)
 		t.subscribed.state.Resources--
 	}
 	var none T
-	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
+	r.hasValue, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
 }
 
 func (t *cachedTypeOf[T]) setUnknown(r *cachedResource[T], err error) {
@@ -111,11 +111,11 @@ func (t *cachedTypeOf[T]) setUnknown(r *cachedResource[T], err error) {
 	r.unknown = err
 }
 
-func (t *cachedTypeOf[T]) heldVersions(limit int) map[string]string {
+func (t *cachedTypeOf[T]) cachedVersions(limit int) map[string]string {
 	versions := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(t.resources)) {
 		r := t.resources[name]
-		if !r.held {
+		if !r.hasValue {
 			continue
 		}
 		if limit -= len(name) + len(r.version) + nameOverhead; limit < 0 {
@@ -131,7 +131,7 @@ func (t *cachedTypeOf[T]) reportDisconnect(err error, d disconnection) {
 		return
 	}
 	b := t.newEvent(*t.epoch)
-	b.filled = true
+	b.hasContent = true
 	if d == streamEnded {
 		b.event.Ended = err
 	} else {
@@ -152,12 +152,12 @@ func (t *cachedTypeOf[T]) expireNames(names []string, ts *typeStream) {
 		}
 		r := t.resource(name)
 		switch {
-		case r.absent || r.held && r.epoch == ts.stream.epoch:
-		case r.held && ts.isCurrent(name):
+		case r.isAbsent || r.hasValue && r.epoch == ts.stream.epoch:
+		case r.hasValue && ts.silenceMeansUnchanged(name):
 			r.epoch = ts.stream.epoch
 			b.confirmed(name)
 		default:
-			if !r.held {
+			if !r.hasValue {
 				r.epoch = ts.stream.epoch
 			}
 			t.setUnknown(r, errUnanswered)
@@ -170,15 +170,15 @@ func (t *cachedTypeOf[T]) expireNames(names []string, ts *typeStream) {
 // expireWildcard ends the wait for the wildcard. After a late one, its resources are
 // complete by now. Silence means that nothing changed, or nothing at all.
 func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
-	if ts.lateWildcard && ts.responses > ts.responsesBeforeWildcard {
+	if ts.wildcardAddedLater && ts.responses > ts.responsesBeforeWildcard {
 		t.markComplete(b, ts)
 		return
 	}
 	var held []string
 	current := true
 	for name, r := range t.resources {
-		if r.held {
-			current = current && ts.isCurrent(name)
+		if r.hasValue {
+			current = current && ts.silenceMeansUnchanged(name)
 			held = append(held, name)
 		}
 	}
@@ -196,8 +196,8 @@ func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
 
 // markComplete records that all resources were reported in this epoch.
 func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
-	if t.complete != ts.stream.epoch {
-		t.complete = ts.stream.epoch
+	if t.completeEpoch != ts.stream.epoch {
+		t.completeEpoch = ts.stream.epoch
 		b.complete()
 	}
 }
@@ -238,8 +238,8 @@ func (t *cachedTypeOf[T]) replay(names []string) {
 	}
 	if slices.Contains(names, Wildcard) {
 		names = slices.Collect(maps.Keys(t.resources))
-		if t.complete != 0 && t.complete == *t.epoch {
-			at(t.complete).complete()
+		if t.completeEpoch != 0 && t.completeEpoch == *t.epoch {
+			at(t.completeEpoch).complete()
 		}
 	}
 	for _, name := range names {
@@ -248,10 +248,10 @@ func (t *cachedTypeOf[T]) replay(names []string) {
 			continue
 		}
 		b := at(r.epoch)
-		if r.held {
+		if r.hasValue {
 			b.changed(name, r)
 		}
-		if r.absent {
+		if r.isAbsent {
 			b.removed(name)
 		}
 		if r.unknown != nil {

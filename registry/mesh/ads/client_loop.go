@@ -8,19 +8,27 @@ import (
 	"time"
 )
 
-// clientLoop is what Run's goroutine owns. Nothing else touches it.
-type clientLoop struct {
-	options   Options
-	state     *sharedState
-	events    chan streamEvent
-	group     sync.WaitGroup // goroutines of sessions
-	connector connector
+// resourceTimeout is how long a live stream may leave a requested name unanswered. After
+// that the name is reported as unknown.
+const resourceTimeout = 15 * time.Second
 
-	types      []*subscribedType
-	epoch      int        // number of the stream that delivers, or delivered last
-	connection int        // number of its connection
-	current    *adsStream // delivers
-	successor  *adsStream // replaces current once it delivers
+// clientLoop is the state of Run's goroutine: the resource types, and up to two streams.
+type clientLoop struct {
+	// Immutable.
+	options Options
+
+	// Safe for concurrent use.
+	state  *sharedState
+	events chan streamEvent // from the goroutines of streams
+	group  sync.WaitGroup   // the goroutines of streams
+
+	// Owned by Run's goroutine.
+	connector  connector
+	types      []*subscribedType // in the order of the subscriptions
+	epoch      int               // number of the newest stream that reported anything
+	connection int               // number of that stream's connection
+	current    *adsStream        // nil: none
+	successor  *adsStream        // replaces current at its first response; nil: none
 }
 
 func newClientLoop(o Options, state *sharedState) *clientLoop {
@@ -33,6 +41,7 @@ func newClientLoop(o Options, state *sharedState) *clientLoop {
 	return l
 }
 
+// addType adds a subscription to the loop and to the open streams.
 func (l *clientLoop) addType(t *subscribedType) {
 	if slices.ContainsFunc(l.types, func(o *subscribedType) bool { return o.url == t.url }) {
 		panic("ads: " + t.url + ": subscribed to twice")
@@ -43,21 +52,23 @@ func (l *clientLoop) addType(t *subscribedType) {
 	}
 }
 
+// streams returns the open streams: none, one or two.
 func (l *clientLoop) streams() []*adsStream {
 	return slices.DeleteFunc([]*adsStream{l.current, l.successor}, func(s *adsStream) bool { return s == nil })
 }
 
+// run executes tasks, opens streams, sends requests and applies responses until ctx ends.
 func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer l.stop()
 	for ctx.Err() == nil {
 		tasks.drain(l)
-		l.markChanged()
+		l.markDirtyNames()
 		l.connect(ctx)
 		l.expireUnanswered(time.Now())
 		for _, s := range l.streams() {
-			s.prepare(l.options.Node)
+			s.prepareRequest(l.options.Node)
 		}
 		l.forgetDropped()
 		if next, ok := l.nextDeadline(); ok {
@@ -65,8 +76,8 @@ func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
 		} else {
 			timer.Stop()
 		}
-		currentOut, currentRequest := l.current.offer()
-		successorOut, successorRequest := l.successor.offer()
+		currentOut, currentRequest := l.current.offerRequest()
+		successorOut, successorRequest := l.successor.offerRequest()
 		select {
 		case <-ctx.Done():
 		case <-tasks.wake:
@@ -81,7 +92,8 @@ func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
 	}
 }
 
-// report passes an event to the loop; false says that the session ended.
+// report passes an event from a stream's goroutine to the loop. It returns false once the
+// stream has been closed.
 func (l *clientLoop) report(ctx context.Context, event streamEvent) bool {
 	select {
 	case l.events <- event:
@@ -91,8 +103,8 @@ func (l *clientLoop) report(ctx context.Context, event streamEvent) bool {
 	}
 }
 
-// markChanged has the sessions look at names that were added or dropped.
-func (l *clientLoop) markChanged() {
+// markDirtyNames marks the names that were added or dropped as dirty on each stream.
+func (l *clientLoop) markDirtyNames() {
 	for _, t := range l.types {
 		if len(t.dirtyNames) == 0 {
 			continue
@@ -104,20 +116,22 @@ func (l *clientLoop) markChanged() {
 	}
 }
 
-// forgetDropped forgets dropped names once no session asks for them.
+// forgetDropped forgets dropped names that no stream requests any more.
 func (l *clientLoop) forgetDropped() {
 	for _, t := range l.types {
 		if len(t.droppedNames) == 0 {
 			continue
 		}
 		t.forgetDropped(func(name string) bool {
-			return slices.ContainsFunc(l.streams(), func(s *adsStream) bool { return has(s.typeStream(t.url).requestedNames, name) })
+			return slices.ContainsFunc(l.streams(), func(s *adsStream) bool {
+				return has(s.typeStream(t.url).requestedNames, name)
+			})
 		})
 		l.state.setType(t)
 	}
 }
 
-// requestSent records that the sender has the request that was ready.
+// requestSent records that the next request was passed to the sender.
 func (l *clientLoop) requestSent(s *adsStream) {
 	r, ts := s.nextRequest, s.nextRequestType
 	s.nextRequest, s.nextRequestType = nil, nil
@@ -136,7 +150,7 @@ func (l *clientLoop) observe(o Observation) {
 	l.options.Observe(o)
 }
 
-// handleEvent handles an event of a session, unless the session was dropped.
+// handleEvent handles an event of a stream, unless the stream was closed.
 func (l *clientLoop) handleEvent(event streamEvent) {
 	s := event.stream
 	if s != l.current && s != l.successor {
@@ -153,6 +167,7 @@ func (l *clientLoop) handleEvent(event streamEvent) {
 	}
 }
 
+// handleResponse applies a response to the cached resources, and queues its ACK or NACK.
 func (l *clientLoop) handleResponse(s *adsStream, r discoveryResponse) {
 	if !s.received {
 		l.makeCurrent(s)
@@ -160,13 +175,13 @@ func (l *clientLoop) handleResponse(s *adsStream, r discoveryResponse) {
 	l.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
 	ts := s.typeStream(r.url)
 	if ts == nil || !ts.requested {
-		l.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
+		l.options.Log.Debug("ignoring response of a type that was not requested", "type", r.url)
 		return
 	}
 	ts.nonce = r.nonce
 	t := ts.resourceType
 	if t.isEmpty() {
-		return // a rejection of a type without names would crash istiod
+		return // istiod crashes when a type without names is rejected
 	}
 	ts.responses++
 	err := t.cached.applyResponse(r, ts)
@@ -176,14 +191,15 @@ func (l *clientLoop) handleResponse(s *adsStream, r discoveryResponse) {
 		t.state.Version = r.version
 	} else {
 		t.state.Nacks++
-		l.options.Log.Warn("resources rejected, their last valid values are kept", "address", l.options.Address, "type", r.url, "err", err)
+		l.options.Log.Warn("resources rejected, keeping their last valid values",
+			"address", l.options.Address, "type", r.url, "err", err)
 	}
 	ts.pendingAcks = append(ts.pendingAcks, ack{nonce: r.nonce, version: t.state.Version, err: err})
 	l.state.setType(t)
 }
 
-// expireUnanswered reports names that were not answered in time, on the current stream only:
-// the silence of a successor proves nothing while another stream delivers.
+// expireUnanswered reports the names that the current stream did not answer in time. A
+// silent successor proves nothing while the current stream still receives responses.
 func (l *clientLoop) expireUnanswered(now time.Time) {
 	s := l.current
 	if s == nil {
@@ -200,7 +216,7 @@ func (l *clientLoop) expireUnanswered(now time.Time) {
 	}
 }
 
-// nextDeadline returns when the loop has to look again by itself.
+// nextDeadline returns when the loop has to act without an event; false: never.
 func (l *clientLoop) nextDeadline() (time.Time, bool) {
 	var times []time.Time
 	if l.current == nil && l.hasSubscriptions() {
@@ -229,6 +245,7 @@ func (l *clientLoop) hasSubscriptions() bool {
 	return slices.ContainsFunc(l.types, func(t *subscribedType) bool { return len(t.names) > 0 })
 }
 
+// stop closes every stream and waits for its goroutines.
 func (l *clientLoop) stop() {
 	for _, s := range l.streams() {
 		l.closeStream(s)
@@ -236,6 +253,3 @@ func (l *clientLoop) stop() {
 	l.group.Wait()
 	l.state.update((*State).disconnect)
 }
-
-// resourceTimeout is of a name without an answer on a live stream, which is unknown then.
-const resourceTimeout = 15 * time.Second

@@ -1,35 +1,37 @@
 package ads
 
-import (
-	"time"
-)
+import "time"
 
-// slowestPing bounds the interval of pings to servers that refuse frequent ones.
-const slowestPing = 10 * time.Minute
+// maxPingInterval bounds the interval of pings to servers that reject frequent ones.
+const maxPingInterval = 10 * time.Minute
 
-// connector is what the next connection and the next stream are made from.
+// connector makes connections. It is owned by Run's goroutine.
 type connector struct {
-	options      *Options
+	options *Options // immutable
+
+	// How the next connection is made.
 	mode         Mode
-	modeSwitched bool // since a message was received
+	modeSwitched bool // no response was received since the mode was switched
 	pingInterval time.Duration
+	preferred    []string // addresses to try first, from Client.Redial
+	lastAddress  string   // address of the last connection that received a response; avoided
 
-	connections int      // connections so far
-	replaceUpTo int      // connections up to this number are to be replaced
-	preferred   []string // addresses that the replacement tries first
-	lastAddress string   // address of the connection that delivered last
+	connections int // how many were made
+	replaceUpTo int // connections up to this number have to be replaced
 
-	nextAttempt          time.Time // not before this is another stream opened
-	nextSuccessorAttempt time.Time // not before this is a second stream opened
-	failures             int       // in a row
-	reportedErrorKey     string    // key of the failure that subscribers were notified of
+	// When the next one is made.
+	nextAttempt          time.Time
+	nextSuccessorAttempt time.Time
+	failures             int    // in a row, without a response
+	reportedErrorKey     string // key of the failure that was last logged and reported to subscribers
 }
 
-func (c *connector) replaceConnection(first []string) {
-	c.replaceUpTo, c.preferred = c.connections, first
+// replaceConnection requests the replacement of all connections made so far.
+func (c *connector) replaceConnection(preferred []string) {
+	c.replaceUpTo, c.preferred = c.connections, preferred
 }
 
-// dial returns a session on a new connection, before it opens its stream.
+// dial returns a stream on a new connection, before the stream is opened.
 func (c *connector) dial() (*adsStream, error) {
 	d := &dialer{options: c.options, preferred: c.preferred, avoided: c.lastAddress}
 	conn, err := c.options.dial(c.pingInterval, d)
@@ -37,5 +39,8 @@ func (c *connector) dial() (*adsStream, error) {
 		return nil, err
 	}
 	c.connections++
-	return &adsStream{conn: conn, dialer: d, number: c.connections, mode: c.mode, requests: make(chan discoveryRequest), started: time.Now()}, nil
+	return &adsStream{
+		conn: conn, dialer: d, number: c.connections, mode: c.mode,
+		requests: make(chan discoveryRequest), started: time.Now(),
+	}, nil
 }

@@ -8,9 +8,9 @@ import (
 // eventBuilder collects the event of one response, without names that are not
 // subscribed to.
 type eventBuilder[T any] struct {
-	cached *cachedTypeOf[T]
-	event  Event[T]
-	filled bool
+	cached     *cachedTypeOf[T]
+	event      Event[T]
+	hasContent bool
 }
 
 func (t *cachedTypeOf[T]) newEvent(epoch int) *eventBuilder[T] {
@@ -20,7 +20,7 @@ func (t *cachedTypeOf[T]) newEvent(epoch int) *eventBuilder[T] {
 // concerns reports whether a name is subscribed to; then the event is delivered.
 func (b *eventBuilder[T]) concerns(name string) bool {
 	concerns := b.cached.subscribed.has(name)
-	b.filled = b.filled || concerns
+	b.hasContent = b.hasContent || concerns
 	return concerns
 }
 
@@ -44,21 +44,21 @@ func (b *eventBuilder[T]) removed(name string) {
 
 func (b *eventBuilder[T]) unknown(name string, err error) {
 	if b.concerns(name) {
-		put(&b.event.Unknown, name, err)
+		setErr(&b.event.Unknown, name, err)
 	}
 }
 
 func (b *eventBuilder[T]) invalid(name string, err error) {
 	if b.concerns(name) {
-		put(&b.event.Invalid, name, err)
+		setErr(&b.event.Invalid, name, err)
 	}
 }
 
 // nameless reports a resource without a readable name, which may have any name.
 func (b *eventBuilder[T]) nameless(place string, err error) {
 	if len(b.cached.subscribed.names) > 0 {
-		b.filled = true
-		put(&b.event.Invalid, place, err)
+		b.hasContent = true
+		setErr(&b.event.Invalid, place, err)
 	}
 }
 
@@ -68,7 +68,7 @@ func (b *eventBuilder[T]) complete() {
 	}
 }
 
-func put(m *map[string]error, name string, err error) {
+func setErr(m *map[string]error, name string, err error) {
 	if *m == nil {
 		*m = map[string]error{}
 	}
@@ -77,7 +77,7 @@ func put(m *map[string]error, name string, err error) {
 
 // deliver calls the handler, if there is anything to report.
 func (b *eventBuilder[T]) deliver() {
-	if !b.filled {
+	if !b.hasContent {
 		return
 	}
 	e := &b.event

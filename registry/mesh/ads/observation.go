@@ -1,30 +1,28 @@
 package ads
 
-import (
-	"time"
-)
+import "time"
 
 // Observed says what an Observation is about.
 type Observed int
 
-// What can be observed.
+// The kinds of observations, with the fields that are set.
 const (
 	StreamOpened     Observed = iota
-	StreamClosed              // Err is why, nil if the client ended it
-	ConnectFailed             // Err is why, Delay the wait before the next attempt
+	StreamClosed              // Err: why
+	ConnectFailed             // Err: why; Delay: the wait before the next attempt
 	ResponseReceived          // Type, Bytes, Resources
 	Acknowledged              // Type
-	Rejected                  // Type, Err is what the server was sent
+	Rejected                  // Type; Err: what the server was sent
 	RequestSent               // Type
 )
 
-// Observation is one thing that happened on the wire.
+// Observation is one event on the wire.
 type Observation struct {
 	Kind      Observed
-	Epoch     int    // number of the newest stream that delivered
-	Type      string // type URL, if one is concerned
-	Bytes     int    // of the resources in a response
-	Resources int    // number of resources in a response
+	Epoch     int    // number of the newest stream that received a response
+	Type      string // type URL
+	Bytes     int    // size of the resources in a response
+	Resources int    // number of the resources in a response
 	Err       error
 	Delay     time.Duration
 }

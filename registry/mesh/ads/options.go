@@ -13,36 +13,44 @@ import (
 
 // Options configure a Client. Only Address is required.
 type Options struct {
-	Address     string       // host:port, or any target that gRPC resolves
-	Credentials Credentials  // of the server and the client
-	Node        *corev3.Node // sent with the first request of each stream, copied; see Identity
-	Mode        Mode         // variant of the protocol
-	MaxReceive  int          // bytes of the largest response that is accepted; 0 is DefaultMaxReceive
+	// Address is host:port, or any target that gRPC resolves.
+	Address     string
+	Credentials Credentials
 
-	// Dialer replaces the network's. It receives Address unresolved, unless Lookup is
-	// set. Lookup returns the addresses of a host, for each connection; nil: net's.
+	// Node is sent with the first request of each stream. New copies it. See Identity.
+	Node *corev3.Node
+	Mode Mode
+
+	// MaxReceive is the size of the largest accepted response in bytes; 0 is DefaultMaxReceive.
+	MaxReceive int
+
+	// Dialer replaces net.Dialer. Without Lookup it is called with the unresolved Address.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
+
+	// Lookup replaces net.DefaultResolver. It is called before each connection.
 	Lookup func(ctx context.Context, host string) ([]string, error)
 
-	Log *slog.Logger // receives changes of state; nil: nothing is logged
+	// Log receives changes of state; nil: nothing is logged.
+	Log *slog.Logger
 
-	// Observe is called with what happens on the wire, for metrics, from Run's
-	// goroutine. It must not block.
+	// Observe is called with each event on the wire, for metrics, from Run's goroutine. It
+	// must not block. nil: not called.
 	Observe func(Observation)
 }
 
 // DefaultMaxReceive is the default of Options.MaxReceive.
 const DefaultMaxReceive = 64 << 20
 
+// check returns an error that names the first invalid option.
 func (o Options) check() error {
 	if o.Address == "" {
-		return errors.New("ads: Address: required")
+		return errors.New("ads: Address is required")
 	}
 	if o.Mode < Auto || o.Mode > StateOfTheWorld {
-		return fmt.Errorf("ads: Mode: %d is none of Auto, Delta, StateOfTheWorld", o.Mode)
+		return fmt.Errorf("ads: Mode must be Auto, Delta or StateOfTheWorld (got %d)", o.Mode)
 	}
 	if o.MaxReceive < 0 {
-		return fmt.Errorf("ads: MaxReceive: %d is negative", o.MaxReceive)
+		return fmt.Errorf("ads: MaxReceive must not be negative (got %d)", o.MaxReceive)
 	}
 	return o.Credentials.check(o.Address)
 }
@@ -58,18 +66,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Mode is the variant of the protocol that a client speaks.
+// Mode is the variant of the xDS protocol that a client speaks.
 type Mode int
 
-// The modes. Auto starts with Delta and falls back to StateOfTheWorld if the
-// server does not implement it.
+// Auto starts with Delta and falls back to StateOfTheWorld if the server does not implement
+// Delta.
 const (
 	Auto Mode = iota
 	Delta
 	StateOfTheWorld
 )
 
-// String returns the mode's name as status shows it.
+// String returns the name of the mode in the output of status.
 func (m Mode) String() string {
 	switch m {
 	case Delta:

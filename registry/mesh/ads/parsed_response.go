@@ -23,7 +23,7 @@ type decodedResource[T any] struct {
 // parsedResponse is a response, sorted by what to do with its resources.
 type parsedResponse[T any] struct {
 	valid            []decodedResource[T] // one per name
-	seen             map[string]struct{}
+	names            map[string]struct{}
 	failed           map[string]error // by name
 	nameless         map[string]error // by place in the response
 	repeatsPresented bool             // it has a resource in the version that the server was sent
@@ -34,7 +34,7 @@ type parsedResponse[T any] struct {
 func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedResponse[T] {
 	all := t.decodeAll(r.resources)
 	out := parsedResponse[T]{
-		valid: all[:0], seen: make(map[string]struct{}, len(all)),
+		valid: all[:0], names: make(map[string]struct{}, len(all)),
 		failed: map[string]error{}, nameless: map[string]error{},
 	}
 	duplicates := map[string]struct{}{}
@@ -49,11 +49,11 @@ func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedRespo
 		if !t.subscribed.covers(d.name) {
 			continue
 		}
-		if has(out.seen, d.name) {
+		if has(out.names, d.name) {
 			duplicates[d.name] = struct{}{}
 			continue
 		}
-		out.seen[d.name] = struct{}{}
+		out.names[d.name] = struct{}{}
 		out.repeatsPresented = out.repeatsPresented || d.version != "" && ts.presentedVersions[d.name] == d.version
 		switch {
 		case d.err != nil:
@@ -106,7 +106,7 @@ func (t *cachedTypeOf[T]) decode(r rawResource) decodedResource[T] {
 	}
 	d.sum = t.hasher.sum(r.data)
 	if !r.named {
-		d.name = t.sums[d.sum]
+		d.name = t.namesBySum[d.sum]
 	}
 	if d.unchanged = t.isUnchanged(d.name, d.sum); d.unchanged {
 		return d
@@ -125,7 +125,7 @@ func (t *cachedTypeOf[T]) decode(r rawResource) decodedResource[T] {
 
 func (t *cachedTypeOf[T]) isUnchanged(name string, sum digest) bool {
 	r := t.resources[name]
-	return r != nil && r.held && r.sum == sum
+	return r != nil && r.hasValue && r.sum == sum
 }
 
 // callDecode calls the subscriber's Decode. Its panic costs one resource and not

@@ -8,14 +8,21 @@ import (
 
 // State is the state of a client.
 type State struct {
-	Connected bool                 // a stream is open and has delivered a message
-	Mode      Mode                 // spoken now, or to be tried next
-	Epoch     int                  // number of the newest stream, 0 before the first
-	Address   string               // host:port of the last stream to deliver; empty if gRPC dials by itself
-	Since     time.Time            // when Connected last changed
-	Attempts  int                  // failures in a row since a message was received
-	Err       error                // why the last stream or attempt ended; nil once a stream delivers
-	Types     map[string]TypeState // by type URL
+	Connected bool      // a stream is open and has received a response
+	Since     time.Time // when Connected last changed
+	Mode      Mode      // of the open stream, or of the next attempt
+
+	// Epoch numbers the streams that received a response, from 1; 0 before the first.
+	Epoch int
+
+	// Address is the host:port of the last stream that received a response. It is empty if
+	// gRPC dials by itself.
+	Address string
+
+	Attempts int   // failures in a row since the last response
+	Err      error // why the last stream or attempt failed; nil after a response
+
+	Types map[string]TypeState // by type URL
 }
 
 func (s *State) disconnect() {
@@ -26,16 +33,16 @@ func (s *State) disconnect() {
 
 // TypeState is the state of one resource type.
 type TypeState struct {
-	Version   string // last accepted
-	Nonce     string // last received on this stream
-	Resources int    // held
-	Unknown   int    // asked for and not answered
+	Version   string // of the last accepted response
+	Nonce     string // of the last response on this stream
+	Resources int    // cached
+	Unknown   int    // requested and not answered in time
 	Responses int    // received since the start
 	Nacks     int    // sent since the start
-	Err       error  // last rejection; nil once a response was accepted
+	Err       error  // why the last response was rejected; nil if it was accepted
 }
 
-// sharedState is the State that Run writes and other goroutines read.
+// sharedState is the State of a client. Run's goroutine writes it, any goroutine reads it.
 type sharedState struct {
 	mu    sync.Mutex // guards state
 	state State

@@ -1,22 +1,21 @@
 package ads
 
-import (
-	"sync"
-)
+import "sync"
 
-// taskQueue passes work from other goroutines to Run's, in order and all at once,
-// so that many changes are one request.
+// taskQueue passes work from any goroutine to Run's, in order. Run's goroutine executes all
+// queued tasks before it sends a request, so that many changes need only one request.
 type taskQueue struct {
-	wake chan struct{} // there may be tasks
+	wake chan struct{} // signals that there may be tasks
 
-	mu     sync.Mutex // guards what follows
+	// Guarded by mu.
+	mu     sync.Mutex
 	tasks  []func(*clientLoop)
 	closed bool
 }
 
 func newTaskQueue() *taskQueue { return &taskQueue{wake: make(chan struct{}, 1)} }
 
-// add never blocks. After close it does nothing.
+// add queues a task and never blocks. After close it does nothing.
 func (q *taskQueue) add(task func(*clientLoop)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -30,15 +29,16 @@ func (q *taskQueue) add(task func(*clientLoop)) {
 	}
 }
 
+// drain executes the queued tasks, and those that they add.
 func (q *taskQueue) drain(l *clientLoop) {
-	for tasks := q.remove(); len(tasks) > 0; tasks = q.remove() {
+	for tasks := q.takeAll(); len(tasks) > 0; tasks = q.takeAll() {
 		for _, task := range tasks {
 			task(l)
 		}
 	}
 }
 
-func (q *taskQueue) remove() []func(*clientLoop) {
+func (q *taskQueue) takeAll() []func(*clientLoop) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	tasks := q.tasks

@@ -30,7 +30,7 @@ type typeStream struct {
 	pendingAcks    []ack               // to be sent, in order
 
 	responses               int               // of this type on this stream
-	lateWildcard            bool              // the wildcard was requested after other names: its response cannot be distinguished from theirs
+	wildcardAddedLater      bool              // the wildcard was requested after other names: its response cannot be distinguished from theirs
 	responsesBeforeWildcard int               // responses before that
 	presentedVersions       map[string]string // versions of held resources that were sent to the server
 	presentedVersion        string            // state of the world: the held version that was sent
@@ -65,10 +65,10 @@ func (ts *typeStream) isDelta() bool { return ts.stream.mode == Delta }
 // hasWildcard reports whether the server knows that we ask for everything.
 func (ts *typeStream) hasWildcard() bool { return has(ts.requestedNames, Wildcard) }
 
-// isCurrent reports whether silence about a held resource means that it has not
+// silenceMeansUnchanged reports whether silence about a held resource means that it has not
 // changed: the server knows which version is held. That requires versions, which istiod
 // does not send.
-func (ts *typeStream) isCurrent(name string) bool {
+func (ts *typeStream) silenceMeansUnchanged(name string) bool {
 	if ts.isDelta() {
 		return ts.presentedVersions[name] != ""
 	}
@@ -95,21 +95,21 @@ func (ts *typeStream) nextDelta() (discoveryRequest, bool) {
 		return discoveryRequest{url: t.url, nonce: a.nonce, err: a.err}, true
 	}
 	r := discoveryRequest{url: t.url}
-	r.subscribe, r.unsubscribe = ts.applyDirty(maxNamesBytes)
+	r.subscribe, r.unsubscribe = ts.updateRequestedNames(maxNamesBytes)
 	if len(r.subscribe)+len(r.unsubscribe) == 0 {
 		return discoveryRequest{}, false
 	}
 	if !ts.requested {
-		r.versions = ts.resourceType.cached.heldVersions(maxNamesBytes)
+		r.versions = ts.resourceType.cached.cachedVersions(maxNamesBytes)
 		ts.presentedVersions = r.versions
 	}
 	ts.requested = true
 	return r, true
 }
 
-// applyDirty handles dirty names, up to limit bytes of them, and returns those that
+// updateRequestedNames handles dirty names, up to limit bytes of them, and returns those that
 // the server must be sent, sorted.
-func (ts *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
+func (ts *typeStream) updateRequestedNames(limit int) (subscribe, unsubscribe []string) {
 	for _, name := range slices.Sorted(maps.Keys(ts.dirtyNames)) {
 		if limit -= len(name) + nameOverhead; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
@@ -121,7 +121,7 @@ func (ts *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 			ts.requestedNames[name] = struct{}{}
 			subscribe = append(subscribe, name)
 			if name == Wildcard {
-				ts.lateWildcard, ts.responsesBeforeWildcard = ts.requested, ts.responses
+				ts.wildcardAddedLater, ts.responsesBeforeWildcard = ts.requested, ts.responses
 			}
 		case !desired && subscribed:
 			delete(ts.requestedNames, name)
@@ -184,7 +184,7 @@ func (ts *typeStream) unsubscribeAll() (discoveryRequest, bool) {
 // changed. Until a name was sent, the wildcard is an empty list, which every server
 // knows. go-control-plane's SnapshotCache answers an explicit one with nothing.
 func (ts *typeStream) updateSentNames() (added []string, changed bool) {
-	added, removed := ts.applyDirty(math.MaxInt)
+	added, removed := ts.updateRequestedNames(math.MaxInt)
 	if len(added)+len(removed) == 0 {
 		return nil, false
 	}

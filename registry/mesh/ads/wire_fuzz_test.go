@@ -34,7 +34,7 @@ func FuzzApply(f *testing.F) {
 		cached := newCachedType(kind, func(Event[string]) {}, &epoch, &epoch)
 		cached.subscribed.add(Wildcard)
 		at := newTypeStream(&adsStream{epoch: 1, mode: StateOfTheWorld}, cached.subscribed)
-		at.applyDirty(maxNamesBytes)
+		at.updateRequestedNames(maxNamesBytes)
 		if at.responses++; delta {
 			at.stream.mode = Delta
 		}
@@ -59,7 +59,7 @@ func FuzzApply(f *testing.F) {
 			at.responses++
 		}
 		err := cached.applyResponse(next, at)
-		if r := cached.resources["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
+		if r := cached.resources["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.hasValue) {
 			t.Errorf("apply() = %v removed a resource, want it kept", err)
 		}
 		if cached.resources[Wildcard] != nil || cached.subscribed.state.Resources < 0 {
