@@ -22,13 +22,13 @@ func (t *cachedTypeOf[T]) applyResponse(r discoveryResponse, ts *typeStream) err
 	if !ts.wildcardAddedLater {
 		delete(ts.unansweredNames, Wildcard)
 	}
-	t.forget(Wildcard) // its record can only say that it is unknown
+	t.forget(Wildcard) // its entry only exists while it is unknown
 	b.deliver()
 	return d.rejection()
 }
 
-// isComplete reports whether a response holds every resource, so that a missing one
-// is gone.
+// isComplete reports whether the response holds every resource, so that a missing one was
+// removed. In delta, that is the first response to the wildcard of the first request.
 func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
 	if ts.isDelta() {
 		return ts.responses == 1 && ts.hasWildcard() && !ts.wildcardAddedLater
@@ -36,6 +36,7 @@ func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
 	return t.kind.Full
 }
 
+// storeValid stores a valid resource and reports whether it changed.
 func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(d.name)
 	changed := !d.unchanged || !r.hasValue || r.invalid != nil
@@ -59,7 +60,7 @@ func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], 
 	}
 }
 
-// reportInvalid reports rejected resources, once for each error.
+// reportInvalid records the rejected resources, and reports those with a new error.
 func (t *cachedTypeOf[T]) reportInvalid(d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for name, err := range d.failed {
 		r := t.resource(name)
@@ -71,16 +72,19 @@ func (t *cachedTypeOf[T]) reportInvalid(d *parsedResponse[T], b *eventBuilder[T]
 		delete(ts.unansweredNames, name)
 	}
 	texts := make(map[string]string, len(d.nameless))
-	for place, err := range d.nameless {
-		texts[place] = err.Error()
-		if t.lastNamelessErrors[place] != texts[place] {
-			b.nameless(place, err)
+	for position, err := range d.nameless {
+		texts[position] = err.Error()
+		if t.lastNamelessErrors[position] != texts[position] {
+			b.nameless(position, err)
 		}
 	}
 	t.lastNamelessErrors = texts
 }
 
-func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
+// removeNamed removes the resources that a delta response lists as removed.
+func (t *cachedTypeOf[T]) removeNamed(
+	names []string, d *parsedResponse[T], b *eventBuilder[T], ts *typeStream,
+) {
 	for _, name := range names {
 		if has(d.names, name) || !t.subscribed.covers(name) {
 			continue
@@ -92,9 +96,10 @@ func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsedResponse[T], b *e
 	}
 }
 
-// removeMissing removes what a complete response does not hold. A delta server may
-// leave out resources whose newest version it knows we hold. If it repeats such
-// resources, it does not compare versions.
+// removeMissing removes the cached resources that are missing in a complete response. A delta
+// server may omit a resource in the version that we presented, which is then confirmed. A
+// server that repeats some of the presented versions does not compare them, so that its
+// missing resources were removed.
 func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for _, name := range slices.Sorted(maps.Keys(t.resources)) {
 		r := t.resources[name]
@@ -111,6 +116,7 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T]
 	}
 }
 
+// remove records and reports that a resource does not exist.
 func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(name)
 	delete(ts.unansweredNames, name)

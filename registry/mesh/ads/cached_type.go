@@ -6,18 +6,21 @@ import (
 	"slices"
 )
 
-// cachedType is one resource type with its known resources, of any Go type.
-// Only Run's goroutine touches it.
+// cachedType is one resource type with its known resources, of any Go type. It is owned by
+// Run's goroutine.
 type cachedType interface {
-	// applyResponse applies the valid resources of a response and notifies the subscriber. The
-	// error is what to reject the response with.
+	// applyResponse stores the valid resources of a response and calls the handler. The error
+	// rejects the response.
 	applyResponse(r discoveryResponse, ts *typeStream) error
-	// expireNames reports names that were asked for and not answered.
+
+	// expireNames reports names that were requested and not answered in time.
 	expireNames(names []string, ts *typeStream)
+
 	// reportDisconnect reports a connection that failed, or a stream that ended.
 	reportDisconnect(err error, d disconnection)
-	// cachedVersions returns the held resources and their versions, at most limit
-	// bytes of names.
+
+	// cachedVersions returns the versions of the resources that have a value, by name. Names
+	// and versions together have at most limit bytes.
 	cachedVersions(limit int) map[string]string
 }
 
@@ -25,46 +28,53 @@ type cachedType interface {
 type disconnection int
 
 const (
-	connectFailed disconnection = iota // before it delivered anything
-	streamEnded                        // after it delivered
+	connectFailed disconnection = iota // before the first response
+	streamEnded                        // after a response
 )
 
-// cachedTypeOf is a cached type whose resources are decoded as T.
+// cachedTypeOf is a cachedType whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
-	kind               Kind[T]
-	subscribed         *subscribedType
-	handle             func(Event[T])
-	epoch              *int // of the stream that delivers now
-	connection         *int // number of its connection
+	// Immutable. epoch and connection point to fields of clientLoop, which change.
+	kind       Kind[T]
+	subscribed *subscribedType
+	handle     func(Event[T])
+	hasher     hasher
+	epoch      *int
+	connection *int
+
+	// Owned by Run's goroutine.
 	resources          map[string]*cachedResource[T]
-	hasher             hasher
-	namesBySum         map[digest]string // names of held resources that came without an envelope
-	lastNamelessErrors map[string]string // errors without a name that were reported last
-	completeEpoch      int               // epoch in which all resources were reported
+	namesBySum         map[digest]string // of resources that were received without an envelope
+	lastNamelessErrors map[string]string // by position: errors of the last response without a name
+	completeEpoch      int               // newest epoch in which all resources were reported
 }
 
-// cachedResource is what is known of one name.
+// cachedResource is the knowledge about one name. Unknown and invalid resources keep their
+// last valid value, if they have one.
 type cachedResource[T any] struct {
 	hasValue bool
-	isAbsent bool // the server reported that there is none
 	value    T
-	version  string
-	sum      digest
-	epoch    int   // reported in last
-	unknown  error // asked for and not answered since
-	invalid  error // why the newest was rejected
+	version  string // of value
+	sum      digest // of value
+
+	isAbsent bool  // the server reported that it does not exist
+	unknown  error // set while the last request is unanswered
+	invalid  error // why the newest version was rejected
+	epoch    int   // of the stream that reported it last
 }
 
 func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
 		kind: k, subscribed: newSubscribedType(k.URL), handle: handle, epoch: epoch, connection: connection,
-		resources: map[string]*cachedResource[T]{}, hasher: newHasher(), namesBySum: map[digest]string{}, lastNamelessErrors: map[string]string{},
+		resources: map[string]*cachedResource[T]{}, hasher: newHasher(),
+		namesBySum: map[digest]string{}, lastNamelessErrors: map[string]string{},
 	}
 	t.subscribed.cached, t.subscribed.onForget = t, t.forgetDropped
 	return t
 }
 
-// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
+// forgetDropped forgets a name that is no longer subscribed to. A resource with a value stays
+// if the wildcard covers it.
 func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.completeEpoch = 0
@@ -75,6 +85,7 @@ func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	t.forget(name)
 }
 
+// resource returns the entry of a name, and adds it if there is none.
 func (t *cachedTypeOf[T]) resource(name string) *cachedResource[T] {
 	r := t.resources[name]
 	if r == nil {
@@ -141,7 +152,7 @@ func (t *cachedTypeOf[T]) reportDisconnect(err error, d disconnection) {
 }
 
 // errUnanswered is the error of an Unknown name.
-var errUnanswered = errors.New("ads: asked for, and not answered")
+var errUnanswered = errors.New("ads: resource requested but not received")
 
 func (t *cachedTypeOf[T]) expireNames(names []string, ts *typeStream) {
 	b := t.newEvent(ts.stream.epoch)
@@ -167,34 +178,36 @@ func (t *cachedTypeOf[T]) expireNames(names []string, ts *typeStream) {
 	b.deliver()
 }
 
-// expireWildcard ends the wait for the wildcard. After a late one, its resources are
-// complete by now. Silence means that nothing changed, or nothing at all.
+// expireWildcard decides about a wildcard that was not answered in time. If it was added
+// later, every response since then may have answered it, and all resources are taken as
+// reported. If nothing was received, resources whose versions the server knows are
+// unchanged. Otherwise the wildcard is unknown.
 func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
 	if ts.wildcardAddedLater && ts.responses > ts.responsesBeforeWildcard {
 		t.markComplete(b, ts)
 		return
 	}
-	var held []string
-	current := true
+	var cached []string
+	unchanged := true
 	for name, r := range t.resources {
 		if r.hasValue {
-			current = current && ts.silenceMeansUnchanged(name)
-			held = append(held, name)
+			unchanged = unchanged && ts.silenceMeansUnchanged(name)
+			cached = append(cached, name)
 		}
 	}
-	if !current || len(held) == 0 {
+	if !unchanged || len(cached) == 0 {
 		t.setUnknown(t.resource(Wildcard), errUnanswered)
 		b.unknown(Wildcard, errUnanswered)
 		return
 	}
-	for _, name := range held {
+	for _, name := range cached {
 		t.resources[name].epoch = ts.stream.epoch
 		b.confirmed(name)
 	}
 	t.markComplete(b, ts)
 }
 
-// markComplete records that all resources were reported in this epoch.
+// markComplete records and reports that all resources were reported in the stream's epoch.
 func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
 	if t.completeEpoch != ts.stream.epoch {
 		t.completeEpoch = ts.stream.epoch
@@ -202,6 +215,7 @@ func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
 	}
 }
 
+// watch adds names and reports the resources that are already known.
 func (t *cachedTypeOf[T]) watch(names []string) {
 	var added []string
 	for _, name := range names {
@@ -212,8 +226,7 @@ func (t *cachedTypeOf[T]) watch(names []string) {
 	t.replay(added)
 }
 
-// unwatch removes names. With the wildcard, all names that only it covered are
-// dropped.
+// unwatch removes names. If the wildcard is removed, so are all names that only it covered.
 func (t *cachedTypeOf[T]) unwatch(names []string) {
 	for _, name := range names {
 		if !t.subscribed.drop(name) || name != Wildcard {
@@ -227,7 +240,7 @@ func (t *cachedTypeOf[T]) unwatch(names []string) {
 	}
 }
 
-// replay reports what is known of names, one event per stream that reported it.
+// replay reports the known resources among names, with one event for each epoch.
 func (t *cachedTypeOf[T]) replay(names []string) {
 	builders := map[int]*eventBuilder[T]{}
 	at := func(epoch int) *eventBuilder[T] {

@@ -1,15 +1,13 @@
 package ads
 
-import (
-	"hash/maphash"
-)
+import "hash/maphash"
 
-// digest identifies the bytes of a resource, so that they are not kept. It is valid
-// in this process only.
+// digest identifies the bytes of a resource, which are not kept. Digests of different
+// processes cannot be compared.
 type digest [2]uint64
 
-// hasher makes digests. Its seeds are secret, so that two resources
-// of the same digest cannot be made.
+// hasher computes digests. Its seeds are secret, so that an attacker cannot construct two
+// resources with the same digest.
 type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }

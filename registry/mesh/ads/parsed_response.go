@@ -16,21 +16,24 @@ type decodedResource[T any] struct {
 	rawResource
 
 	sum       digest
-	unchanged bool // the bytes are those held under name
+	unchanged bool // the cached resource has the same bytes; value is not set
 	value     T
 }
 
-// parsedResponse is a response, sorted by what to do with its resources.
+// parsedResponse is a response whose resources are decoded: valid, or rejected.
 type parsedResponse[T any] struct {
-	valid            []decodedResource[T] // one per name
-	names            map[string]struct{}
-	failed           map[string]error // by name
-	nameless         map[string]error // by place in the response
-	repeatsPresented bool             // it has a resource in the version that the server was sent
+	names    map[string]struct{}  // of all resources that are subscribed to
+	valid    []decodedResource[T] // one per name
+	failed   map[string]error     // rejected, by name
+	nameless map[string]error     // rejected without a readable name, by position
+
+	// repeatsPresented is set if some resource has the version that we presented in the first
+	// request. Such a server does not compare versions.
+	repeatsPresented bool
 }
 
-// parse decodes a response. It leaves out resources that were not asked for, and
-// rejects a name that is there twice, since either could be meant.
+// parse decodes a response. It ignores resources that are not subscribed to. It rejects
+// resources that share a name, because it cannot decide between them.
 func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedResponse[T] {
 	all := t.decodeAll(r.resources)
 	out := parsedResponse[T]{
@@ -40,7 +43,7 @@ func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedRespo
 	duplicates := map[string]struct{}{}
 	for i, d := range all {
 		if d.name == Wildcard {
-			d.name, d.err = "", errors.New("named *, which means everything")
+			d.name, d.err = "", errors.New("the name * is reserved for the wildcard")
 		}
 		if d.name == "" && d.err != nil {
 			out.nameless[fmt.Sprintf("resource[%d]", i)] = d.err
@@ -63,17 +66,17 @@ func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedRespo
 		}
 	}
 	for name := range duplicates {
-		out.failed[name] = errors.New("duplicate: the name is more than once in one response")
+		out.failed[name] = errors.New("duplicate: several resources in one response have this name")
 	}
 	out.valid = slices.DeleteFunc(out.valid, func(d decodedResource[T]) bool { return out.failed[d.name] != nil })
 	return out
 }
 
-// decodeBatch is how many resources are worth a goroutine.
+// decodeBatch is the number of resources from which another goroutine is worth its cost.
 const decodeBatch = 32
 
-// decodeAll decodes resources, many of them on all processors. What is known
-// changes only after it returned.
+// decodeAll decodes resources, on all processors if there are many. The cached resources must
+// not change until it returns.
 func (t *cachedTypeOf[T]) decodeAll(resources []rawResource) []decodedResource[T] {
 	all := make([]decodedResource[T], len(resources))
 	var next atomic.Int64
@@ -98,7 +101,7 @@ func (t *cachedTypeOf[T]) decodeAll(resources []rawResource) []decodedResource[T
 	return all
 }
 
-// decode decodes one resource if its bytes are new.
+// decode decodes one resource, unless its bytes are those of the cached one.
 func (t *cachedTypeOf[T]) decode(r rawResource) decodedResource[T] {
 	d := decodedResource[T]{rawResource: r}
 	if r.err != nil || r.heartbeat {
@@ -118,18 +121,19 @@ func (t *cachedTypeOf[T]) decode(r rawResource) decodedResource[T] {
 		d.name = name
 		d.unchanged = d.err == nil && t.isUnchanged(name, d.sum)
 	case d.err == nil && name != r.name:
-		d.err = fmt.Errorf("envelope names it %s, the resource itself %s", quoteName(r.name), quoteName(name))
+		d.err = fmt.Errorf("the envelope has the name %s, the resource has %s", quoteName(r.name), quoteName(name))
 	}
 	return d
 }
 
+// isUnchanged reports whether the cached resource of a name has the digest.
 func (t *cachedTypeOf[T]) isUnchanged(name string, sum digest) bool {
 	r := t.resources[name]
 	return r != nil && r.hasValue && r.sum == sum
 }
 
-// callDecode calls the subscriber's Decode. Its panic costs one resource and not
-// the process, since its input comes from outside.
+// callDecode calls the subscriber's Decode. A panic rejects only the resource: its bytes are
+// untrusted input, which must not end the process.
 func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -139,10 +143,10 @@ func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err err
 	return t.kind.Decode(data)
 }
 
-// maxRejected bounds the resources that one rejection lists.
+// maxRejected bounds the resources that one NACK lists.
 const maxRejected = 10
 
-// rejection is the error to reject a response with, or nil.
+// rejection returns the error of the NACK; nil: the response is accepted.
 func (d *parsedResponse[T]) rejection() error {
 	failed := maps.Clone(d.nameless)
 	maps.Copy(failed, d.failed)
@@ -160,11 +164,11 @@ func (d *parsedResponse[T]) rejection() error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// quoteName quotes a name for an error, cut if it is very long.
+// quoteName quotes a name for an error, and truncates a very long one.
 func quoteName(name string) string {
-	const most = 300
-	if len(name) > most {
-		return fmt.Sprintf("%q...", name[:most])
+	const maxLen = 300
+	if len(name) > maxLen {
+		return fmt.Sprintf("%q...", name[:maxLen])
 	}
 	return fmt.Sprintf("%q", name)
 }

@@ -1,27 +1,31 @@
 package ads
 
-// subscribedType is the names of one type that are subscribed to. Only Run's goroutine
-// touches it.
+// subscribedType is one resource type with the names that are subscribed to, over all
+// streams. It is owned by Run's goroutine.
 type subscribedType struct {
-	url        string
-	cached     cachedType
-	names      map[string]struct{}
-	dirtyNames map[string]struct{} // names that sessions have to look at
-	// droppedNames are names that were removed and that the server may still serve. What is
-	// known of them is kept current until no session asks for them.
+	url    string
+	cached cachedType
+	state  TypeState
+
+	names      map[string]struct{} // subscribed to
+	dirtyNames map[string]struct{} // added or dropped, and not yet passed to the streams
+
+	// droppedNames are no longer subscribed to, but some stream still requests them. Their
+	// resources are kept current until then: see forgetDropped.
 	droppedNames map[string]struct{}
 	onForget     func(name string)
-	state        TypeState
 }
 
 func newSubscribedType(url string) *subscribedType {
-	return &subscribedType{url: url, names: map[string]struct{}{}, dirtyNames: map[string]struct{}{}, droppedNames: map[string]struct{}{}}
+	return &subscribedType{
+		url: url, names: map[string]struct{}{}, dirtyNames: map[string]struct{}{}, droppedNames: map[string]struct{}{},
+	}
 }
 
 // has reports whether a name is subscribed to, by itself or by the wildcard.
 func (t *subscribedType) has(name string) bool { return has(t.names, name) || has(t.names, Wildcard) }
 
-// covers reports whether a name is subscribed to, or was until lately.
+// covers reports whether a name is subscribed to, or was dropped and is still requested.
 func (t *subscribedType) covers(name string) bool {
 	return t.has(name) || has(t.droppedNames, name) || has(t.droppedNames, Wildcard)
 }
@@ -33,15 +37,15 @@ func has(set map[string]struct{}, name string) bool {
 	return ok
 }
 
-// forgetDropped forgets dropped names that no session asks for any more. Sooner
-// would be wrong: the server does not notice a name that is dropped and added again
-// at once, and would not send it again.
-func (t *subscribedType) forgetDropped(isSubscribed func(name string) bool) {
+// forgetDropped forgets dropped names that no stream requests any more. They must not be
+// forgotten earlier: if a name is dropped and added again between two requests, the server
+// notices neither and does not send the resource again.
+func (t *subscribedType) forgetDropped(isRequested func(name string) bool) {
 	for name := range t.droppedNames {
 		switch {
 		case has(t.names, name):
 			delete(t.droppedNames, name)
-		case isSubscribed(name), !has(t.names, Wildcard) && isSubscribed(Wildcard):
+		case isRequested(name), !has(t.names, Wildcard) && isRequested(Wildcard):
 		default:
 			delete(t.droppedNames, name)
 			t.onForget(name)
@@ -49,6 +53,7 @@ func (t *subscribedType) forgetDropped(isSubscribed func(name string) bool) {
 	}
 }
 
+// add subscribes to a name; false: it was subscribed to already.
 func (t *subscribedType) add(name string) bool {
 	if has(t.names, name) {
 		return false
@@ -58,6 +63,7 @@ func (t *subscribedType) add(name string) bool {
 	return true
 }
 
+// drop unsubscribes from a name; false: it was not subscribed to.
 func (t *subscribedType) drop(name string) bool {
 	if !has(t.names, name) {
 		return false

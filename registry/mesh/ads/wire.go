@@ -14,22 +14,24 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// resourceURL is the type of the envelope of a resource, which carries its name,
-// version and time to live.
+// resourceURL is the type URL of the envelope of a resource, which holds the name, the
+// version and the time to live.
 const resourceURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 // discoveryRequest is one message to the server, for both variants of the protocol.
 type discoveryRequest struct {
 	url   string
-	node  *corev3.Node // only in the first of a stream
-	nonce string       // of the response that it acknowledges or rejects; empty: none
-	err   error        // why that response is rejected
+	node  *corev3.Node // only in the first request of a stream
+	nonce string       // of the response that this ACK or NACK answers; empty: neither
+	err   error        // NACK: why that response is rejected
 
-	version string   // state of the world: last accepted
-	names   []string // state of the world: all
+	// State of the world. subscribe is not sent: it lists the new names among names.
+	version string // last accepted
+	names   []string
 
-	subscribe, unsubscribe []string          // delta
-	versions               map[string]string // delta, first of a type: what is held
+	// Delta.
+	subscribe, unsubscribe []string
+	versions               map[string]string // of cached resources; only in the first request of a type
 }
 
 // discoveryResponse is one message of the server, for both variants of the protocol.
@@ -41,14 +43,15 @@ type discoveryResponse struct {
 
 // rawResource is one undecoded resource.
 type rawResource struct {
-	name      string // from the envelope; the resource may have another
-	named     bool   // there was an envelope
+	name      string // in the envelope; the resource itself may have another
+	named     bool   // it is in an envelope
 	version   string
 	data      []byte
-	heartbeat bool  // only renews the time to live
-	err       error // neither of the right type nor in a readable envelope
+	heartbeat bool  // no resource: the envelope only renews the time to live
+	err       error // the type is wrong, or the envelope cannot be read
 }
 
+// size returns the number of bytes of the resources.
 func (r discoveryResponse) size() int {
 	n := 0
 	for i := range r.resources {
@@ -57,8 +60,8 @@ func (r discoveryResponse) size() int {
 	return n
 }
 
-// wireStream is one open wireStream. send and recv may be called concurrently, each from
-// one goroutine.
+// wireStream is an open gRPC stream of one variant. One goroutine may call send while another
+// calls recv.
 type wireStream interface {
 	send(r discoveryRequest) error
 	recv() (discoveryResponse, error)
@@ -79,7 +82,6 @@ type deltaWireStream struct {
 }
 
 func (s deltaWireStream) send(r discoveryRequest) error {
-
 	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.url,
@@ -111,7 +113,6 @@ type sotwWireStream struct {
 }
 
 func (s sotwWireStream) send(r discoveryRequest) error {
-
 	return s.Send(&discoveryv3.DiscoveryRequest{
 		Node:          r.node,
 		TypeUrl:       r.url,
@@ -137,6 +138,7 @@ func (s sotwWireStream) recv() (discoveryResponse, error) {
 	return r, nil
 }
 
+// unwrapEnvelope reads the resource in an envelope. url is its expected type.
 func unwrapEnvelope(r *discoveryv3.Resource, url string) rawResource {
 	if r.GetResource() == nil {
 		return rawResource{name: r.GetName(), named: true, version: r.GetVersion(), heartbeat: true}
@@ -149,7 +151,7 @@ func unwrapEnvelope(r *discoveryv3.Resource, url string) rawResource {
 	return inner
 }
 
-// readResource reads a resource, with or without an envelope.
+// readResource reads a resource, with or without an envelope. url is its expected type.
 func readResource(body *anypb.Any, url string) rawResource {
 	switch body.GetTypeUrl() {
 	case url:
@@ -157,7 +159,7 @@ func readResource(body *anypb.Any, url string) rawResource {
 	case resourceURL:
 		var r discoveryv3.Resource
 		if err := proto.Unmarshal(body.GetValue(), &r); err != nil {
-			return rawResource{err: fmt.Errorf("envelope cannot be read: %w", err)}
+			return rawResource{err: fmt.Errorf("unmarshal envelope: %w", err)}
 		}
 		if r.GetResource().GetTypeUrl() == resourceURL {
 			return rawResource{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
@@ -168,7 +170,7 @@ func readResource(body *anypb.Any, url string) rawResource {
 	}
 }
 
-// errorDetail is why a response is rejected, for the server.
+// errorDetail returns the error of a NACK as the server expects it; nil: an ACK.
 func errorDetail(err error) *statuspb.Status {
 	if err == nil {
 		return nil

@@ -138,7 +138,7 @@ func TestWorld(t *testing.T) {
 		"a resource named as the wildcard is rejected": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("*", 1), cluster("a", 1)))
-			nacked(t, k, "", "a", "means everything")
+			nacked(t, k, "", "a", "reserved for the wildcard")
 			equal(t, "held", v.names(), "a")
 		},
 		"a rejection stays short however much is wrong": func(t *testing.T) {
