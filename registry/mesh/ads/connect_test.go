@@ -83,7 +83,7 @@ func (w *witness) failures() []ads.Observation {
 
 func TestConnecting(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"waits grow by 1.6, a fifth more or less, up to the cap, and start anew after a message": func(t *testing.T) {
+		"waits grow by 1.6, a fifth more or less, up to the cap, and restart after a response": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			s.Refuse(istiodfake.ErrNotReady)
@@ -364,7 +364,7 @@ func TestConnecting(t *testing.T) {
 				obedient(t, s)
 			}
 		},
-		"what was removed while the stream was away is found": func(t *testing.T) {
+		"a resource removed while the stream was down is reported": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
@@ -475,10 +475,10 @@ func TestConnect_Lazy(t *testing.T) {
 		sub.Set("b")
 		synctest.Wait()
 		connection := s.Connections()[0]
-		equal(t, "endpoints asked for", connection.Watches[eds], "b")
+		equal(t, "requested endpoints", connection.Watches[eds], "b")
 		sub.Set()
 		synctest.Wait()
-		is(t, "endpoints asked for", len(s.Connections()[0].Watches[eds]), 0)
+		is(t, "requested endpoints", len(s.Connections()[0].Watches[eds]), 0)
 		obedient(t, s)
 	})
 }

@@ -188,7 +188,7 @@ func TestFakeIstiod(t *testing.T) {
 		s.Remove(eds, "a")
 		synctest.Wait()
 		equal(t, "removed", v.one(t).Removed, "a")
-		is(t, "endpoints of what is gone are empty", w.held["a"], "")
+		is(t, "endpoints of a removed cluster are empty", w.held["a"], "")
 		s.Push()
 		synctest.Wait()
 		v.none(t)

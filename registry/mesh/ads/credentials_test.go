@@ -99,7 +99,7 @@ type secured struct {
 
 	mu     sync.Mutex
 	cert   tls.Certificate
-	client *x509.CertPool // nil: no client certificate is asked for
+	client *x509.CertPool // nil: no client certificate is requested
 	seen   []string       // common names of client certificates
 }
 
@@ -228,7 +228,7 @@ func TestTLS(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 		},
-		"a client certificate is read anew at each handshake": func(t *testing.T) {
+		"a client certificate is read again at each handshake": func(t *testing.T) {
 			r := newRig(t)
 			r.demand(r.ca.pem)
 			x := ads.TLS{CertFile: filepath.Join(r.dir, "cert.pem"), KeyFile: filepath.Join(r.dir, "key.pem")}

@@ -72,7 +72,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			is(t, "endpoints", w.held["a"], "10.9.9.9,10.0.0.1")
 			is(t, "streams", s.Streams(), 1)
 		},
-		"a name is removed at once while the server is away, and not asked for when it is back": func(t *testing.T) {
+		"a name is removed at once while the server is unreachable, and not requested after the reconnect": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"), load("b", "10.0.0.2"))
 			c := connect(t, n)
@@ -88,7 +88,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			n.heal()
 			in(time.Minute)
 			for _, r := range s.Requests(eds)[before:] {
-				is(t, "asked for what was removed", slices.Contains(r.Subscribe, "a"), false)
+				is(t, "requested a removed name", slices.Contains(r.Subscribe, "a"), false)
 			}
 			equal(t, "asked", s.Connections()[0].Watches[eds], "b")
 			is(t, "held", v.held["b"], "10.0.0.2")

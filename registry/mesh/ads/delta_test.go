@@ -34,8 +34,8 @@ func bare(t *testing.T, k *delta, nonce string) *discoveryv3.DeltaDiscoveryReque
 	t.Helper()
 	r := k.request(t)
 	is(t, "nonce", r.GetResponseNonce(), nonce)
-	is(t, "names beside it", len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe())+len(r.GetInitialResourceVersions()), 0)
-	is(t, "node beside it", r.GetNode() == nil, true)
+	is(t, "names next to it", len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe())+len(r.GetInitialResourceVersions()), 0)
+	is(t, "node next to it", r.GetNode() == nil, true)
 	return r
 }
 
@@ -100,10 +100,10 @@ func TestDelta(t *testing.T) {
 			k.answer(deltaOf(eds, "1", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
 			is(t, "rejected", bare(t, k, "1").GetErrorDetail() != nil, true)
 			r := k.request(t)
-			is(t, "error beside names", r.GetErrorDetail() == nil, true)
+			is(t, "error next to names", r.GetErrorDetail() == nil, true)
 			equal(t, "names", r.GetResourceNamesSubscribe(), "b")
 		},
-		"what is removed is reported, an unknown name is ignored": func(t *testing.T) {
+		"a removed resource is reported, an unknown name is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			v.heard()
@@ -111,7 +111,7 @@ func TestDelta(t *testing.T) {
 			e := v.one(t)
 			equal(t, "removed", e.Removed, "a")
 		},
-		"a new stream asks for all again with what is held, and the same content is not reported": func(t *testing.T) {
+		"a new stream requests all names with the cached versions, and unchanged resources are not reported": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -146,7 +146,7 @@ func TestDelta(t *testing.T) {
 			equal(t, "changed", changed(f))
 			equal(t, "confirmed", f.Confirmed, "a")
 		},
-		"endpoints that nobody confirms after a reconnect are unknown after 15 s, and never removed": func(t *testing.T) {
+		"endpoints that the server does not confirm after a reconnect are unknown after 15 s, and never removed": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, endpoints(), "a", "b")
@@ -193,7 +193,7 @@ func TestDelta(t *testing.T) {
 			equal(t, "confirmed", f.Confirmed, "a")
 			equal(t, "unknown", keys(f.Unknown))
 		},
-		"a server that repeats held versions does not look at them, and what it leaves out is gone": func(t *testing.T) {
+		"a server that repeats the presented versions does not compare them, and omitted resources are removed": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			k.answer(deltaOf(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
 			v.heard()
@@ -275,7 +275,7 @@ func TestDelta(t *testing.T) {
 			k.silent(t)
 			v.none(t)
 		},
-		"a response of a type nobody asked for is ignored": func(t *testing.T) {
+		"a response of a type that was not requested is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a"))))
 			k.silent(t)
@@ -362,13 +362,13 @@ func TestDelta(t *testing.T) {
 			sub.Watch(ads.Wildcard)
 			synctest.Wait()
 			v.heard()
-			k.answer(deltaOf(cds, "1", nil, a1())) // asked for by name
+			k.answer(deltaOf(cds, "1", nil, a1())) // requested by name
 			e := v.one(t)
 			equal(t, "removed", e.Removed)
 			is(t, "complete", e.Complete, false)
 			equal(t, "held", v.names(), "a", "b")
 		},
-		"after a whole with a resource that nobody can name, no difference is accepted for one": func(t *testing.T) {
+		"after a complete response with a nameless resource, no incremental response is taken for a complete one": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			k.close(nil)
@@ -378,7 +378,7 @@ func TestDelta(t *testing.T) {
 			k.answer(deltaOf(cds, "2", nil, wrap("c", "", cluster("c", 1))))
 			equal(t, "held", v.names(), "a", "b", "c")
 		},
-		"a resource that was not requested is ignored, and so is what is wrong with it": func(t *testing.T) {
+		"a resource that was not requested is ignored, even if it is invalid": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), "a")
@@ -389,7 +389,7 @@ func TestDelta(t *testing.T) {
 			equal(t, "changed", changed(v.one(t)), "a")
 			is(t, "held", c.State().Types[cds].Resources, 1)
 			sub.Watch("z")
-			equal(t, "asked for", k.request(t).GetResourceNamesSubscribe(), "z")
+			equal(t, "requested", k.request(t).GetResourceNamesSubscribe(), "z")
 			v.none(t) // what came unasked is not known
 			k.close(nil)
 			in(2 * time.Second)

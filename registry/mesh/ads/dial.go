@@ -18,40 +18,40 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Keepalive of every connection. istiod ends connections that ping more often
-// than every 15 s; a half-open one is found after their sum.
+// The keepalive of every connection. istiod closes connections that ping more often than
+// every 15 s. A half-open connection is detected after the sum of both.
 const (
 	KeepaliveTime    = 20 * time.Second
 	KeepaliveTimeout = 10 * time.Second
 )
 
-// connectTimeout bounds one attempt to connect to one address.
+// connectTimeout is the least time that gRPC gives an attempt to connect.
 const connectTimeout = 10 * time.Second
 
-// maxDelay bounds the delays of gRPC so that, spread, they are at most backoffCap.
-const maxDelay = time.Duration(float64(backoffCap) / (1 + backoffJitter))
+// maxGRPCDelay bounds the backoff of gRPC, so that it is at most backoffCap with its jitter.
+const maxGRPCDelay = time.Duration(float64(backoffCap) / (1 + backoffJitter))
 
-// Dial returns a connection to a management server with the keepalive, receive
-// limit and credentials of a Client; the given options override them. It does not
-// connect yet.
+// Dial returns a connection to a management server, with the keepalive and the default
+// receive limit of a Client. Further options override them. It does not connect yet. It fails
+// if the credentials or the address are invalid.
 func Dial(address string, c Credentials, o ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := c.check(address); err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(address, append(c.options(), o...)...)
+	conn, err := grpc.NewClient(address, append(c.dialOptions(), o...)...)
 	if err != nil {
 		return nil, fmt.Errorf("xds %s: %w", address, err)
 	}
 	return conn, nil
 }
 
-// options are those of every connection, after the credentials were checked.
-func (c Credentials) options() []grpc.DialOption {
+// dialOptions returns the options of every connection. The credentials must be valid.
+func (c Credentials) dialOptions() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithUserAgent("xds-bridge"),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveTime, Timeout: KeepaliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectTimeout, Backoff: backoff.Config{
-			BaseDelay: backoffBase, Multiplier: backoffFactor, Jitter: backoffJitter, MaxDelay: maxDelay,
+			BaseDelay: backoffBase, Multiplier: backoffFactor, Jitter: backoffJitter, MaxDelay: maxGRPCDelay,
 		}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(DefaultMaxReceive)),
 		grpc.WithDisableServiceConfig(),
@@ -65,17 +65,17 @@ func (c Credentials) options() []grpc.DialOption {
 		}
 	}
 	if c.TokenFile != "" {
-		options = append(options, grpc.WithPerRPCCredentials(token{file: c.TokenFile, plaintext: c.TLS == nil}))
+		options = append(options, grpc.WithPerRPCCredentials(fileToken{file: c.TokenFile, allowPlaintext: c.TLS == nil}))
 	}
 	return options
 }
 
-// dial returns a connection through the dialer, with an interval of pings.
-func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
+// dial returns a connection that uses the dialer, where possible, and pings at an interval.
+func (o Options) dial(pingInterval time.Duration, d *dialer) (*grpc.ClientConn, error) {
 	target := o.Address
-	options := append(o.Credentials.options(),
+	options := append(o.Credentials.dialOptions(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: KeepaliveTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: KeepaliveTimeout}),
 	)
 	if o.usesDialer() {
 		target = "passthrough:///" + o.Address // the dialer resolves it
@@ -88,20 +88,22 @@ func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dialer makes the network connections of one connection to the server. It resolves
-// the host each time and prefers any other address to that of the connection before:
-// if the server has several replicas, another one is asked.
+// dialer makes the network connections of one gRPC connection. It resolves the host each
+// time. It avoids the address of the connection before, so that it reaches another replica of
+// the server if there are several.
 type dialer struct {
+	// Immutable.
 	options   *Options
-	preferred []string // host:port, tried before the addresses of the name
-	avoided   string   // host:port, tried after all others
+	preferred []string // host:port, tried before the resolved addresses
+	avoided   string   // host:port, tried last
 
-	mu        sync.Mutex // guards connected
-	connected string     // host:port of the newest connection
+	// Guarded by mu.
+	mu        sync.Mutex
+	connected string // host:port of the newest connection
 }
 
-// usesDialer reports whether a dialer makes the connections. gRPC does if the
-// address is not host:port, or is behind a proxy.
+// usesDialer reports whether a dialer makes the connections. Otherwise gRPC does: the address
+// is not host:port, or is behind a proxy.
 func (o Options) usesDialer() bool {
 	if o.Dialer != nil {
 		return true
@@ -113,8 +115,8 @@ func (o Options) usesDialer() bool {
 	return err == nil && proxy == nil
 }
 
-// dial connects to the first address that is reachable. The time that is left is
-// shared among the addresses.
+// dial connects to the first reachable address. The untried addresses share the remaining
+// time.
 func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	addresses, err := d.addresses(ctx, target)
 	if err != nil {
@@ -134,6 +136,7 @@ func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	return nil, failed
 }
 
+// dialOne connects to one address, in its share of the remaining time.
 func (d *dialer) dialOne(ctx context.Context, address string, remaining int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -147,10 +150,11 @@ func (d *dialer) dialOne(ctx context.Context, address string, remaining int) (ne
 	return network.DialContext(ctx, "tcp", address)
 }
 
+// addresses returns the addresses of target, in the order in which they are tried.
 func (d *dialer) addresses(ctx context.Context, target string) ([]string, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || d.options.Dialer != nil && d.options.Lookup == nil {
-		return []string{target}, nil //nolint:nilerr // the dialer decides about other forms
+		return []string{target}, nil //nolint:nilerr // other forms are for the dialer
 	}
 	lookup := d.options.Lookup
 	if lookup == nil {
@@ -171,12 +175,12 @@ func (d *dialer) addresses(ctx context.Context, target string) ([]string, error)
 		all = append(slices.Delete(all, i, i+1), d.avoided)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("resolve " + host + ": no address")
+		return nil, errors.New("resolve " + host + ": no addresses")
 	}
 	return all, nil
 }
 
-// address returns the address of the newest connection, empty before the first.
+// address returns the address of the newest connection; empty: none yet.
 func (d *dialer) address() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

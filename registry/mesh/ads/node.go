@@ -10,22 +10,21 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Identity is a node as istiod requires it. Its namespace must be that of the token
-// or certificate.
+// Identity is the identity of a node, in the form that istiod requires.
 type Identity struct {
-	Type      string // sidecar, router, waypoint or ztunnel
-	IP        string // any valid IP address
-	Name      string // of the pod
-	Namespace string
-	Domain    string         // of the cluster; cluster.local if empty
+	Type      string         // sidecar, router, waypoint or ztunnel
+	IP        string         // any valid IP address
+	Name      string         // of the pod
+	Namespace string         // must be that of the token or certificate
+	Domain    string         // of the cluster; empty: cluster.local
 	Cluster   string         // id of the cluster; may be empty
-	Labels    map[string]any // metadata LABELS; values are strings
+	Labels    map[string]any // the node metadata LABELS; values must be strings
 }
 
-// Node returns the node. The error names the field that istiod would refuse.
+// Node returns the node. The error names the field that istiod would reject.
 func (i Identity) Node() (*corev3.Node, error) {
 	if _, err := netip.ParseAddr(i.IP); err != nil {
-		return nil, fmt.Errorf("node: ip %q: not an address", i.IP)
+		return nil, fmt.Errorf("node: ip %q: not an IP address", i.IP)
 	}
 	domain := cmp.Or(i.Domain, "cluster.local")
 	for _, part := range [][2]string{{"type", i.Type}, {"name", i.Name}, {"namespace", i.Namespace}, {"domain", domain}} {
@@ -33,7 +32,7 @@ func (i Identity) Node() (*corev3.Node, error) {
 		case part[1] == "":
 			return nil, fmt.Errorf("node: %s: missing", part[0])
 		case strings.Contains(part[1], "~"):
-			return nil, fmt.Errorf("node: %s %q: holds a ~", part[0], part[1])
+			return nil, fmt.Errorf("node: %s %q: must not contain ~", part[0], part[1])
 		}
 	}
 	meta := map[string]any{"NAMESPACE": i.Namespace}

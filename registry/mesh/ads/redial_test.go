@@ -46,7 +46,7 @@ func TestRedial(t *testing.T) {
 			s.Mute()
 			c.Redial()
 			synctest.Wait()
-			c.Redial() // the host may resolve to others by now
+			c.Redial() // the host may resolve to other addresses now
 			synctest.Wait()
 			s.Unmute()
 			in(5 * time.Second)

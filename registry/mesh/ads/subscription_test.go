@@ -255,7 +255,7 @@ func TestEndsWithoutLeak(t *testing.T) {
 // TestSubscription_FailedStart: the bubble waits for every goroutine.
 func TestSubscription_FailedStart(t *testing.T) {
 	failures := map[string]func(*istiodfake.Server, *network){
-		"nobody answers":   func(_ *istiodfake.Server, n *network) { n.cut(errors.New("no route")) },
+		"unreachable":      func(_ *istiodfake.Server, n *network) { n.cut(errors.New("no route")) },
 		"it is not ready":  func(s *istiodfake.Server, _ *network) { s.Refuse(istiodfake.ErrNotReady) },
 		"nothing is heard": func(_ *istiodfake.Server, n *network) { n.freeze() },
 	}
@@ -279,7 +279,7 @@ func TestSubscription_FailedStart(t *testing.T) {
 				}
 				sub.Set()
 				v.heard()
-				in(0) // gRPC ends its calls in flight beside whoever closes it
+				in(0) // gRPC ends its calls in flight concurrently with Close
 				_, open := n.counts()
 				is(t, "connections open", open, 0)
 				s.Refuse(nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestWorld_Streams is about streams that end, names that nobody answers and odd contents.
+// TestWorld_Streams is about streams that end, unanswered names, and unusual contents.
 func TestWorld_Streams(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"a stream that ends after responses is replaced silently": func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestWorld_Streams(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"})
 			equal(t, "held", v.names(), names...)
 		},
-		"a static or original-destination cluster is no reason to reject the rest": func(t *testing.T) {
+		"a static or original-destination cluster does not reject the other clusters": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("BlackHoleCluster", 0), cluster("PassthroughCluster", 0), cluster("outbound|80||a.b.svc.cluster.local", 1)))
 			acked(t, k, ack{cds, "v1", "1"})
@@ -205,7 +205,7 @@ func TestWorld_Streams(t *testing.T) {
 			k.answer(say(cds, "v1", "2", cluster("a", 1)))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"a wildcard that was removed and is added again is asked for again": func(t *testing.T) {
+		"a wildcard that was removed and is added again is requested again": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
@@ -218,7 +218,7 @@ func TestWorld_Streams(t *testing.T) {
 			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"a name added beside a rejection follows in a request of its own": func(t *testing.T) {
+		"a name added next to a rejection follows in a request of its own": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			var sub *ads.Subscription[string]

@@ -27,7 +27,7 @@ func asking(t *testing.T) (*world, *view[int64], sides) {
 	return k, v, sides{script: s, client: c}
 }
 
-// sides are what a story may need beside its stream.
+// sides are what a story may need in addition to its stream.
 type sides struct {
 	*script
 	client *ads.Client
@@ -75,7 +75,7 @@ func TestWorld(t *testing.T) {
 			k, _, s := asking(t)
 			none := func(what string, r *discoveryv3.DiscoveryRequest) {
 				t.Helper()
-				is(t, "node beside "+what, r.GetNode() == nil, true)
+				is(t, "node next to "+what, r.GetNode() == nil, true)
 			}
 			k.answer(say(cds, "v1", "a"))
 			none("an acknowledgement", k.request(t))
@@ -110,7 +110,7 @@ func TestWorld(t *testing.T) {
 			equal(t, "removed", e.Removed)
 			is(t, "value kept", v.held["x"], 1)
 		},
-		"a resource without a readable name removes nobody": func(t *testing.T) {
+		"a resource without a readable name removes nothing": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
 			k.request(t)
@@ -158,7 +158,7 @@ func TestWorld(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage("type.googleapis.com/envoy.service.discovery.v3.Resource"), body(wrap("b", "", wrap("b", "", nil)))))
 			r := k.request(t).GetErrorDetail().GetMessage()
-			is(t, "both", strings.Contains(r, "envelope cannot be read") && strings.Contains(r, "envelope in an envelope"), true)
+			is(t, "both", strings.Contains(r, "unmarshal envelope") && strings.Contains(r, "envelope in an envelope"), true)
 		},
 		"a first response that is invalid is rejected with an empty version": func(t *testing.T) {
 			k, _, _ := asking(t)
@@ -234,7 +234,7 @@ func TestWorld(t *testing.T) {
 			k.answer(say(eds, "v3", "3", load("a", "10.0.0.2")))
 			is(t, "one", v.one(t).Changed[0].Value, "10.0.0.2")
 		},
-		"a new name is asked for in one request with all names, the last nonce and version": func(t *testing.T) {
+		"a new name is requested together with all names, the last nonce and version": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			_, sub := watch(c, endpoints(), "a")
@@ -299,7 +299,7 @@ func TestWorld(t *testing.T) {
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1")))
 			acked(t, k, ack{eds, "v2", "2"}, "a", "b")
 		},
-		"a response of a type nobody asked for is ignored and the stream continues": func(t *testing.T) {
+		"a response of a type that was not requested is ignored and the stream continues": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say("type.googleapis.com/envoy.config.listener.v3.Listener", "v1", "x", garbage("y")))
 			k.silent(t)
@@ -336,7 +336,7 @@ func TestWorld(t *testing.T) {
 			bad := cluster("y", 1)
 			bad.AltStatName = "invalid"
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("z", 1), bad))
-			acked(t, k, ack{cds, "v1", "1"}, "a") // nor is what is wrong with it
+			acked(t, k, ack{cds, "v1", "1"}, "a") // nor is its error
 			equal(t, "changed", changed(v.one(t)), "a")
 			is(t, "held", c.State().Types[cds].Resources, 1)
 			sub.Watch("z")
