@@ -88,7 +88,7 @@ func TestStatus_BothDirections(t *testing.T) {
 	if strings.Contains(said, imported+": ") || !strings.Contains(said, "skipped of mesh: "+unasked+": no service key") {
 		t.Errorf("what was imported is listed, or what has no key is not: %s", said)
 	}
-	do(t, "why", imported, "-f", file).want(t, exitOK, "it came out of another registry, and is not exported")
+	do(t, "why", imported, "-f", file).want(t, exitOK, "it was imported from another registry, and is not exported")
 	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_inputs{registry="mesh"} 0`) {
 		t.Error("the metric counts what nothing is wrong with")
 	}

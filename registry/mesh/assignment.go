@@ -9,22 +9,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Assignment is the endpoints of a cluster. It is never changed; services share its
+// Assignment is the endpoints of a cluster. It is immutable, because services share its
 // endpoints.
 type Assignment struct {
 	Endpoints []registry.Endpoint // of all priorities, sorted, one per address
-	Skipped   []SkippedEndpoints  // by reason
+	Skipped   []SkippedEndpoints  // sorted by reason
 	MutualTLS int                 // how many of Endpoints accept mutual TLS
 }
 
-// SkippedEndpoints is a number of endpoints that were left out for one reason.
+// SkippedEndpoints counts the endpoints that were left out for one reason.
 type SkippedEndpoints struct {
 	Reason  string
 	Count   int
-	Example string // the address of one of them, or its text
+	Example string // address of one of them; may be empty
 }
 
-// String returns what status shows.
+// String returns the text in the output of status.
 func (s SkippedEndpoints) String() string {
 	text := strconv.Itoa(s.Count) + " endpoints"
 	if s.Count == 1 {
@@ -36,6 +36,7 @@ func (s SkippedEndpoints) String() string {
 	return text + " left out: " + s.Reason
 }
 
+// skip counts an endpoint that is left out.
 func (a *Assignment) skip(reason, example string) {
 	for i := range a.Skipped {
 		if a.Skipped[i].Reason == reason {
@@ -47,11 +48,12 @@ func (a *Assignment) skip(reason, example string) {
 	a.Skipped = append(a.Skipped, SkippedEndpoints{Reason: reason, Count: 1, Example: strings.Clone(example)})
 }
 
-// normalize sorts the endpoints and keeps one of each address: one that is offered,
-// of the first locality. The order of the input does not matter.
+// normalize sorts the endpoints and keeps one per address. It prefers an offered one, and then
+// the one that sorts first, whichever order the endpoints had.
 func (a *Assignment) normalize() {
 	slices.SortFunc(a.Endpoints, func(x, y registry.Endpoint) int {
-		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port), offeredFirst(x)-offeredFirst(y), x.Compare(y),
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port),
+			offeredFirst(x)-offeredFirst(y), x.Compare(y),
 			cmp.Compare(x.Zone, y.Zone), cmp.Compare(y.Weight, x.Weight), cmp.Compare(len(x.Attributes), len(y.Attributes)))
 	})
 	a.Endpoints = slices.Clip(slices.CompactFunc(a.Endpoints, func(x, y registry.Endpoint) bool {
@@ -65,6 +67,7 @@ func (a *Assignment) normalize() {
 	slices.SortFunc(a.Skipped, func(x, y SkippedEndpoints) int { return cmp.Compare(x.Reason, y.Reason) })
 }
 
+// offeredFirst returns a sort key.
 func offeredFirst(e registry.Endpoint) int {
 	if e.Health.Offered() {
 		return 0

@@ -7,51 +7,56 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The type URLs that are read.
+// The type URLs of the resources that a mesh source reads.
 const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// The attributes of a mesh row, by their names in dubbo-go's xDS registry.
+// The attributes of services and endpoints of a mesh. dubbo-go's xDS registry uses the same
+// names.
 const (
 	AttributeCluster = "meshClusterID" // of a service: outbound|port||fqdn
 	AttributeHost    = "meshHostAddr"  // of a service: fqdn:port
-	AttributeSubset  = "meshSubset"    // of an endpoint: its subsets, by name, separated by commas
-	AttributeTLS     = "tlsMode"       // of an endpoint: istio if its sidecar accepts mutual TLS, and plaintext only if PERMISSIVE
+	AttributeSubset  = "meshSubset"    // of an endpoint: its subsets, sorted, separated by commas
+
+	// AttributeTLS is istio for an endpoint whose sidecar accepts mutual TLS. The endpoint
+	// accepts plaintext too if the policy is PERMISSIVE.
+	AttributeTLS = "tlsMode"
 )
 
-// Discovery is how the endpoints of a cluster are found.
+// Discovery is where the endpoints of a cluster come from.
 type Discovery uint8
 
-// The kinds of discovery. The zero value is one that cannot be read.
+// The kinds of discovery. The zero value is an unsupported one.
 const (
 	DiscoveryNone        Discovery = iota
-	DiscoveryEDS                   // asked for by EDSName
+	DiscoveryEDS                   // requested by EDSName
 	DiscoveryInline                // in the cluster itself: DNS names or fixed addresses
-	DiscoveryEmpty                 // no endpoints for anybody: resolution NONE
-	DiscoveryOriginalDst           // sent to nodes of type router only: headless services
+	DiscoveryEmpty                 // nowhere, the cluster has no endpoints: resolution NONE
+	DiscoveryOriginalDst           // istiod sends them only to nodes of type router: headless services
 )
 
-// Cluster is a decoded cluster. It is never changed.
+// Cluster is a decoded cluster. It is immutable.
 type Cluster struct {
-	Name        string
-	ID          naming.Cluster // zero if Err is set
-	Address     naming.HostAddress
-	Discovery   Discovery
-	EDSName     string
+	Name      string
+	Err       error // why the cluster is not a service; only Name is set then
+	ID        naming.Cluster
+	Address   naming.HostAddress
+	Discovery Discovery
+	EDSName   string      // with DiscoveryEDS
+	Inline    *Assignment // with DiscoveryInline
+
 	Namespace   string // of the service
-	Application string // the name of a Kubernetes service
+	Application string // the name of the Kubernetes service; empty for a ServiceEntry
 	Attributes  registry.Attributes
-	Inline      *Assignment // of DiscoveryInline
-	Err         error       // why the cluster is no service
 }
 
 // errNotAService is the Err of clusters that every proxy has.
-var errNotAService = errors.New("no service of the mesh")
+var errNotAService = errors.New("not a service of the mesh")
 
-// NewCluster returns the cluster that istiod makes of a port of a host; inline nil:
-// it has no endpoints for anybody.
+// NewCluster returns a cluster like istiod's for one port of a host. If inline is nil, the
+// cluster has no endpoints.
 func NewCluster(id naming.Cluster, inline *Assignment) *Cluster {
 	c := &Cluster{Name: id.String(), ID: id, Address: id.HostAddress(), Discovery: DiscoveryEmpty, Inline: inline}
 	if inline != nil {

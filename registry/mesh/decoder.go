@@ -20,13 +20,12 @@ import (
 type Decoder struct {
 	allow         []netip.Prefix
 	skipMutualTLS bool
-	router        bool                // istiod sends our node the endpoints of headless services
-	mutualTLS     registry.Attributes // shared by all endpoints that accept it
+	router        bool                // our node is a router, to which istiod sends headless services
+	mutualTLS     registry.Attributes // shared by all endpoints that accept mutual TLS
 }
 
-// NewDecoder returns a decoder. It leaves out addresses that no consumer should be
-// sent to (loopback, link-local, multicast, metadata services), unless they are
-// within allow.
+// NewDecoder returns a decoder. It leaves out addresses that consumers must not call:
+// loopback, link-local, multicast and metadata services. Addresses within allow are accepted.
 func NewDecoder(allow []netip.Prefix, m MutualTLS) *Decoder {
 	return &Decoder{
 		allow: slices.Clone(allow), skipMutualTLS: m == SkipMutualTLS,
@@ -34,11 +33,12 @@ func NewDecoder(allow []netip.Prefix, m MutualTLS) *Decoder {
 	}
 }
 
-// MutualTLS says what happens to endpoints that accept mutual TLS. Whether they
-// accept plaintext too depends on a policy that xDS does not show.
+// MutualTLS decides about endpoints that accept mutual TLS. Whether they accept plaintext too
+// depends on a policy that xDS does not show.
 type MutualTLS uint8
 
-// The choices. The zero value accepts them, and marks them with AttributeTLS.
+// AcceptMutualTLS accepts such endpoints, and marks them with AttributeTLS. SkipMutualTLS
+// leaves them out.
 const (
 	AcceptMutualTLS MutualTLS = iota
 	SkipMutualTLS
@@ -59,7 +59,8 @@ func (d *Decoder) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
 		n += len(l.GetLbEndpoints())
 	}
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, n)}
-	for _, l := range a.GetEndpoints() { // of any priority, which depends on our locality and not on that of consumers
+	// Priorities are ignored: they depend on our locality, not on that of the consumers.
+	for _, l := range a.GetEndpoints() {
 		zone := zoneOfLocality(l.GetLocality())
 		for _, lb := range l.GetLbEndpoints() {
 			e, reason := d.checkedEndpoint(endpointSpecOf(lb, zone))
@@ -77,7 +78,7 @@ func (d *Decoder) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
 	return out
 }
 
-// Assignment returns the assignment of endpoints from another source than xDS.
+// Assignment returns the assignment of endpoints that do not come from xDS.
 func (d *Decoder) Assignment(endpoints []EndpointSpec) *Assignment {
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
 	for _, s := range endpoints {
@@ -92,9 +93,8 @@ func (d *Decoder) Assignment(endpoints []EndpointSpec) *Assignment {
 	return out
 }
 
-// DecodeCluster implements ads.Kind.Decode for ClusterType. A cluster that is no
-// service is a value with an Err and not an error: istiod would send a rejected
-// cluster again and again.
+// DecodeCluster implements ads.Kind.Decode for ClusterType. A cluster that is not a service is
+// returned with Err set. It must not be rejected, because istiod would send it forever.
 func (d *Decoder) DecodeCluster(data []byte) (string, *Cluster, error) {
 	var c clusterv3.Cluster
 	if err := proto.Unmarshal(data, &c); err != nil {
@@ -103,8 +103,8 @@ func (d *Decoder) DecodeCluster(data []byte) (string, *Cluster, error) {
 	return c.GetName(), d.cluster(&c), nil
 }
 
-// dynamicForwardProxy is the kind of cluster whose endpoints each proxy resolves when it
-// is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
+// dynamicForwardProxy is the type of clusters whose host each proxy resolves at each call:
+// ServiceEntries with a wildcard host and resolution DYNAMIC_DNS.
 const dynamicForwardProxy = "envoy.clusters.dynamic_forward_proxy"
 
 func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
@@ -121,7 +121,7 @@ func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
 	out.ID, out.Address = id, id.HostAddress()
 	out.Attributes = registry.Attributes{AttributeCluster: out.Name, AttributeHost: out.Address.String()}
 	out.Namespace, out.Application = telemetryNames(c)
-	if kind := c.GetClusterType(); kind != nil { // without it GetType would say STATIC
+	if kind := c.GetClusterType(); kind != nil { // GetType returns STATIC for these
 		if kind.GetName() == dynamicForwardProxy {
 			out.Discovery = DiscoveryEmpty
 		}
@@ -138,15 +138,15 @@ func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
 		out.Inline = d.assignment(c.GetLoadAssignment())
 	case clusterv3.Cluster_ORIGINAL_DST:
 		out.Discovery = DiscoveryOriginalDst
-		if d.router { // which has EDS clusters for services with endpoints
+		if d.router { // a router gets EDS clusters for services with endpoints
 			out.Discovery = DiscoveryEmpty
 		}
 	}
 	return out
 }
 
-// telemetryNames reads istiod's telemetry labels of a cluster. The name of a ServiceEntry
-// is its host and left out.
+// telemetryNames returns the namespace and the name of a service from istiod's telemetry
+// labels. The name is empty for a ServiceEntry, where the label holds the host.
 func telemetryNames(c *clusterv3.Cluster) (namespace, application string) {
 	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
 	if len(list) == 0 {

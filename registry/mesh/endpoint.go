@@ -24,16 +24,16 @@ type EndpointSpec struct {
 	Weight   uint32
 	Zone     string // region/zone/subzone, without empty parts at the end
 	Instance string // namespace/name
-	TLSMode  string // istio if its sidecar accepts mutual TLS
+	TLSMode  string // istio: its sidecar accepts mutual TLS
 	Subset   string // empty: none
-	Protocol string // empty: not known
-	Skip     string // why it is left out; empty: it is not
+	Protocol string // empty: unknown
+	Skip     string // why it has to be left out; empty: it does not
 
-	gateway bool // of another network
+	gateway bool // it is the gateway of another network
 }
 
-// checkedEndpoint returns the checkedEndpoint of a spec, or the reason why it is left out. Host is
-// set as soon as it is known to be valid.
+// checkedEndpoint returns the endpoint of a spec, or the reason why it is left out. In the
+// second case Host is set if it is valid.
 func (d *Decoder) checkedEndpoint(s EndpointSpec) (e registry.Endpoint, reason string) {
 	switch {
 	case s.Skip != "":
@@ -41,7 +41,10 @@ func (d *Decoder) checkedEndpoint(s EndpointSpec) (e registry.Endpoint, reason s
 	case s.Port == 0 || s.Port > 65535:
 		return e, reasonPort
 	}
-	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
+	e = registry.Endpoint{
+		Port: uint16(s.Port), Health: s.Health, Weight: s.Weight,
+		Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol,
+	}
 	if e.Host, reason = HostOf(s.Host); reason != "" {
 		return e, reason
 	}
@@ -65,8 +68,8 @@ func (d *Decoder) checkedEndpoint(s EndpointSpec) (e registry.Endpoint, reason s
 	return e, ""
 }
 
-// HostOf returns the canonical form of the host of an endpoint: the shortest of an IP
-// address, the lower case of a name. Otherwise it returns why it is neither.
+// HostOf returns the canonical form of the host of an endpoint: the shortest form of an IP
+// address, or a name in lower case. Otherwise it returns the reason why it is neither.
 func HostOf(s string) (host, reason string) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.Zone() != "" {
@@ -82,6 +85,7 @@ func HostOf(s string) (host, reason string) {
 	return a.Host, ""
 }
 
+// endpointSpecOf returns the spec of an endpoint from xDS.
 func endpointSpecOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
 	filters := lb.GetMetadata().GetFilterMetadata()
 	s := EndpointSpec{
@@ -103,11 +107,12 @@ func endpointSpecOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
 	return s
 }
 
-// setWorkload reads name;namespace;canonical name;revision;cluster of a workload. An
-// endpoint that accepts mutual TLS without a name is the gateway of another network.
+// setWorkload reads istiod's description of a workload, which has the form
+// name;namespace;canonical name;revision;cluster. An endpoint that accepts mutual TLS and has
+// no name is the gateway of another network.
 //
-// The name of a Kubernetes endpoint is that of the pod, which its ports share. That
-// of an endpoint of a ServiceEntry is a position in a list, which may change.
+// The name of a Kubernetes endpoint is that of its pod, and becomes the instance. The name of
+// an endpoint of a ServiceEntry is its position in a list, which may change, and is ignored.
 func (s *EndpointSpec) setWorkload(workload string) {
 	s.gateway = strings.HasPrefix(workload, ";;")
 	parts := strings.SplitN(workload, ";", 3)
@@ -116,7 +121,7 @@ func (s *EndpointSpec) setWorkload(workload string) {
 	}
 }
 
-// setTunnelled sets the first valid of the addresses that a tunnel may lead to.
+// setTunnelled sets the address behind a tunnel: the first valid one of addresses.
 func (s *EndpointSpec) setTunnelled(addresses ...string) {
 	for _, text := range addresses {
 		if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 && a.Addr().Zone() == "" {
@@ -137,12 +142,12 @@ func healthOf(h corev3.HealthStatus) registry.Health {
 		return registry.Degraded
 	case corev3.HealthStatus_DRAINING:
 		return registry.Draining
-	default: // UNHEALTHY, TIMEOUT and those of later versions
+	default: // UNHEALTHY, TIMEOUT, and values of later versions
 		return registry.Unhealthy
 	}
 }
 
-// zoneOfLocality writes region/zone/subzone, without empty parts at the end.
+// zoneOfLocality returns region/zone/subzone, without empty parts at the end.
 func zoneOfLocality(l *corev3.Locality) string {
 	if l == nil {
 		return ""
@@ -153,11 +158,11 @@ func zoneOfLocality(l *corev3.Locality) string {
 // The reasons why an endpoint is left out.
 const (
 	reasonPipe      = "unix socket, which no other machine can call"
-	reasonInternal  = "tunnelled, without the address behind the tunnel"
-	reasonNoAddress = "has no address of its own"
-	reasonPort      = "port is not within 1 to 65535"
+	reasonInternal  = "tunnelled, and the address behind the tunnel is unknown"
+	reasonNoAddress = "has no address"
+	reasonPort      = "port must be between 1 and 65535"
 	reasonHost      = "neither an IP address nor a host name"
-	reasonZone      = "IPv6 zone, which means nothing on another machine"
-	reasonGateway   = "gateway of another network, which accepts mesh traffic only"
+	reasonZone      = "IPv6 zone, which has no meaning on other machines"
+	reasonGateway   = "gateway of another network, which accepts only mesh traffic"
 	reasonMutualTLS = "accepts mutual TLS, and skipMutualTLS is set"
 )

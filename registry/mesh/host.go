@@ -12,12 +12,12 @@ import (
 // host is the clusters of one host address.
 type host struct {
 	address  naming.HostAddress
-	clusters []*Cluster // without a subset, by name; several if the host has several spellings
-	subsets  []*Cluster // by name
+	clusters []*Cluster // without a subset, sorted by name: one for each spelling of the host
+	subsets  []*Cluster // of its subsets, sorted by name
 }
 
-// cluster returns the cluster without a subset, nil if there is none. Of several
-// spellings the first by name counts.
+// cluster returns the cluster without a subset; nil: there is none. If the host has several
+// spellings, it is the first by name.
 func (h *host) cluster() *Cluster {
 	if len(h.clusters) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (h *host) remove(c *Cluster) {
 	h.subsets = slices.DeleteFunc(h.subsets, same)
 }
 
-// interestNames returns all interestNames by which a host may be asked for.
+// interestNames returns the names by which readers may request the host.
 func (h *host) interestNames(interfaces []registry.Interface) []string {
 	names := []string{h.address.Host, h.address.String()}
 	if c := h.cluster(); c != nil && c.Application != "" {
@@ -51,14 +51,15 @@ func (h *host) interestNames(interfaces []registry.Interface) []string {
 	return names
 }
 
-// subsetsOf returns the subsets of each address, and the EDS names to ask for.
+// subsetsOf returns the subsets of each endpoint by its address, and the EDS names that they
+// depend on.
 func (h *host) subsetsOf(in JoinInput) (subsets map[string]string, edsNames []string) {
 	subsets = make(map[string]string)
 	for _, c := range h.subsets {
 		a, names, _ := c.assignmentIn(in)
 		edsNames = append(edsNames, names...)
 		if a == nil {
-			continue // an endpoint without its subset is still an endpoint
+			continue // the endpoints exist even while their subset is unknown
 		}
 		for _, e := range a.Endpoints {
 			key := e.Address()
@@ -72,8 +73,7 @@ func (h *host) subsetsOf(in JoinInput) (subsets map[string]string, edsNames []st
 	return subsets, edsNames
 }
 
-// clusterName returns the name that istiod gives the cluster of an address, without
-// a subset.
+// clusterName returns istiod's name for the cluster of an address, without a subset.
 func clusterName(a naming.HostAddress) string {
 	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
 }

@@ -13,47 +13,50 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Naming says which hosts of the mesh are services, and under which names, in
-// addition to their published service keys.
+// Naming decides which hosts of the mesh are services, and under which names, in addition to
+// their published service keys.
 type Naming struct {
-	Rules []Rule           // the first that matches names a host without a published key
-	Plain []naming.Pattern // hosts that are services without a name; `*` is all
+	Rules []Rule           // the first match names a host without a published key
+	Plain []naming.Pattern // hosts that are services without a name; `*`: all
 	Only  []naming.Pattern // hosts that may be services; none: all
 
-	// Imported are the hosts that came out of other registries.
+	// Imported hosts come from other registries.
 	Imported []naming.Pattern
 
-	// Interest limits the services to those that are asked for, by host, host
-	// address, application, interface or service key; nil: all.
+	// Interest limits the services to the requested ones: by host, host address,
+	// application, interface or service key. nil: all.
 	Interest *registry.Interest
 
-	// Subsets adds to every endpoint the subsets that it belongs to. For that the
-	// endpoints of all subset clusters are read too.
+	// Subsets adds to every endpoint the subsets that it belongs to. The endpoints of all
+	// subset clusters are read for it.
 	Subsets bool
 }
 
-// Rule names the services at some hosts.
+// Rule names the services at the hosts that it matches.
 type Rule struct {
-	Host       naming.Pattern
-	Port       uint16               // 0: all
-	Interfaces []registry.Interface // the * of a name is replaced by what the * of Host matched; none: a host without interfaces
+	Host naming.Pattern
+	Port uint16 // 0: all
+
+	// Interfaces are the interfaces of such a host; none: it is a service without
+	// interfaces. A * in a name stands for the part of the host that the * of Host matched.
+	Interfaces []registry.Interface
 }
 
-// JoinInput is what is known of the mesh at one time. The same view gives the same rows,
-// in any order of events.
+// JoinInput is everything that a join depends on. Equal inputs give equal rows, whichever
+// order of events led to them.
 type JoinInput struct {
 	Clusters    map[string]*Cluster    // by name
 	Assignments map[string]*Assignment // by EDS name
 	Mapping     metadata.Mapping
 
-	// Rejected and Unknown say why the newest of a cluster (by name) or of
-	// endpoints (by EDS name) is not known; what is held is the last known.
+	// Rejected and Unknown explain why the newest version of a cluster (by name) or of
+	// endpoints (by EDS name) is not known. Clusters and Assignments have the last known one.
 	Rejected map[string]error
 	Unknown  map[string]error
 }
 
-// skipReason is why status lists a cluster that is no service; empty for those that every
-// proxy has.
+// skipReason returns why a cluster is not a service, for status. It is empty for services and
+// for the clusters that every proxy has.
 func (c *Cluster) skipReason() string {
 	if c.Err == nil || errors.Is(c.Err, errNotAService) {
 		return ""
@@ -61,26 +64,27 @@ func (c *Cluster) skipReason() string {
 	return c.Err.Error()
 }
 
-// hostRow is what follows for one host.
+// hostRow is the result of the join for one host.
 type hostRow struct {
-	service  *registry.Service
+	service  *registry.Service // nil: none
 	skipped  registry.Omission // what was left out, and why
 	unknown  error             // why the service is not known, or may be out of date
-	edsNames []string          // of its endpoints
+	edsNames []string          // the EDS names that the row depends on
 }
 
-// The reasons that concern a whole host.
+// The reasons why a whole host is left out or unknown.
 var (
-	errEndpointsPending     = errors.New("istiod has not reported its endpoints yet")
-	errHeadless             = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
-	errUnsupportedDiscovery = errors.New("a kind of cluster that this version cannot read")
+	errEndpointsPending = errors.New("istiod has not reported its endpoints yet")
+	errHeadless         = errors.New("headless: istiod reports its endpoints to nodes of type router only; " +
+		"set node.type: router")
+	errUnsupportedDiscovery = errors.New("unsupported cluster discovery type")
 )
 
 const (
-	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers reach the address that they called"
-	reasonImported    = "it came out of another registry, and is not exported"
+	reasonNoEndpoints = "has no endpoints (such as resolution NONE): callers connect to the address that they call"
+	reasonImported    = "it was imported from another registry, and is not exported"
 	reasonUnnamed     = "no service key is published for it, and no rule of bridges[].names gives it one"
-	reasonExcluded    = "select leaves it out"
+	reasonExcluded    = "select does not include it"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
 		"see exportTo, Sidecar and discoverySelectors, and the port"
 	reasonStrictTLS = "accept mutual TLS; if the policy is STRICT they refuse callers from outside the mesh"
@@ -122,7 +126,7 @@ func (n *Naming) joinHost(h *host, in JoinInput) hostRow {
 	return r
 }
 
-// omissionOf returns why a host is left out, whatever istiod shows of it; zero: it is not.
+// omissionOf returns why Naming leaves a host out; zero: it does not.
 func (n *Naming) omissionOf(a naming.HostAddress, interfaces []registry.Interface) registry.Omission {
 	unnamed := len(interfaces) == 0 && !n.isPlain(a)
 	switch {
@@ -136,16 +140,18 @@ func (n *Naming) omissionOf(a naming.HostAddress, interfaces []registry.Interfac
 	return registry.Omission{}
 }
 
-// setEndpointInterfaces records which endpoints provide which interfaces of a service, where they are
-// known to differ. An endpoint without a published key provides what a rule names. If
-// no rule does, it is left out, and setEndpointInterfaces says so.
-func (n *Naming) setEndpointInterfaces(s *registry.Service, a naming.HostAddress, m metadata.Mapping) (skipped string) {
+// setEndpointInterfaces sets the interfaces of each endpoint if the endpoints of a service are
+// known to differ. An endpoint without a published key provides the interfaces of the first
+// matching rule. Without a rule it is left out, and the returned text says so.
+func (n *Naming) setEndpointInterfaces(
+	s *registry.Service, a naming.HostAddress, m metadata.Mapping,
+) (skipped string) {
 	published, without := publishedInterfaces(a, m)
 	if without == nil {
 		return ""
 	}
 	var endpoints []registry.Endpoint
-	var left []string
+	var omitted []string
 	for _, e := range s.Endpoints {
 		e.Interfaces = make([]registry.Interface, 0, len(published))
 		for i, p := range published {
@@ -160,19 +166,22 @@ func (n *Naming) setEndpointInterfaces(s *registry.Service, a naming.HostAddress
 		if len(e.Interfaces) > 0 || n.isPlain(a) {
 			endpoints = append(endpoints, e)
 		} else if e.Health.Offered() {
-			left = append(left, e.Address())
+			omitted = append(omitted, e.Address())
 		}
 	}
 	s.Endpoints = endpoints
-	if len(left) == 0 {
+	if len(omitted) == 0 {
 		return ""
 	}
-	return registry.Counted(len(left), "endpoint has", "endpoints have") + " none of its service keys, such as " + left[0] + ": their Pods do not bear one"
+	return registry.Counted(len(omitted), "endpoint has", "endpoints have") +
+		" none of its service keys, such as " + omitted[0] + ": their Pods have no key"
 }
 
-// publishedInterfaces returns the interfaces that are publishedInterfaces for an address and, if not all
-// endpoints provide them all, for each the hosts that do not.
-func publishedInterfaces(a naming.HostAddress, m metadata.Mapping) (all []registry.Interface, without []map[string]bool) {
+// publishedInterfaces returns the interfaces that are published for an address. If not every
+// endpoint provides all of them, without has the hosts that lack the interface of its index.
+func publishedInterfaces(
+	a naming.HostAddress, m metadata.Mapping,
+) (all []registry.Interface, without []map[string]bool) {
 	differ := false
 	for _, k := range m.Keys(a) {
 		if k.Category != naming.Providers {
@@ -191,6 +200,7 @@ func publishedInterfaces(a naming.HostAddress, m metadata.Mapping) (all []regist
 	return all, without
 }
 
+// union returns a, and the elements of b that are not in a.
 func union(a, b []registry.Interface) []registry.Interface {
 	out := slices.Clip(a)
 	for _, i := range b {
@@ -201,8 +211,8 @@ func union(a, b []registry.Interface) []registry.Interface {
 	return out
 }
 
-// setNoEndpoints reports why there are no endpoints. A cluster with pending endpoints
-// is no service yet.
+// setNoEndpoints completes the row of a cluster without endpoints. A cluster whose endpoints
+// are pending is not a service yet.
 func (r *hostRow) setNoEndpoints(c *Cluster, err error) {
 	switch {
 	case c.Discovery == DiscoveryEDS:
@@ -214,9 +224,9 @@ func (r *hostRow) setNoEndpoints(c *Cluster, err error) {
 	}
 }
 
-// assignmentIn returns the endpoints of a cluster, with the EDS names that they are
-// asked for by. They are nil with an error if they are not known, and nil without
-// one if the cluster has none for anybody.
+// assignmentIn returns the endpoints of a cluster, and the EDS names that they depend on. The
+// endpoints are nil with an error if they are not known. They are nil without an error if the
+// cluster never has any.
 func (c *Cluster) assignmentIn(in JoinInput) (a *Assignment, edsNames []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
@@ -236,7 +246,8 @@ func (c *Cluster) assignmentIn(in JoinInput) (a *Assignment, edsNames []string, 
 	}
 }
 
-// describeSkipped says what was left out of an assignment; empty: nothing.
+// describeSkipped describes the endpoints that were left out, or that may refuse callers;
+// empty: none.
 func (a *Assignment) describeSkipped() string {
 	var parts []string
 	for _, s := range a.Skipped {
@@ -248,8 +259,8 @@ func (a *Assignment) describeSkipped() string {
 	return strings.Join(parts, "; ")
 }
 
-// interfacesOf returns what a host provides: what is published for it, or else what
-// the first matching rule says.
+// interfacesOf returns the interfaces that are published for a host, or else those of the
+// first matching rule.
 func (n *Naming) interfacesOf(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
 	if out, _ := publishedInterfaces(a, m); len(out) > 0 {
 		return out
@@ -257,7 +268,7 @@ func (n *Naming) interfacesOf(a naming.HostAddress, m metadata.Mapping) []regist
 	return n.ruleInterfaces(a)
 }
 
-// ruleInterfaces returns the interfaces that the first matching rule gives an address; nil: none.
+// ruleInterfaces returns the interfaces of an address by the first matching rule; nil: none.
 func (n *Naming) ruleInterfaces(a naming.HostAddress) (out []registry.Interface) {
 	r, star := n.matchingRule(a)
 	if r == nil {
@@ -270,8 +281,8 @@ func (n *Naming) ruleInterfaces(a naming.HostAddress) (out []registry.Interface)
 	return out
 }
 
-// matchingRule returns the first matchingRule that matches an address, and what its star matched;
-// nil: none.
+// matchingRule returns the first rule that matches an address, and the part of the host that
+// its star matched; nil: none.
 func (n *Naming) matchingRule(a naming.HostAddress) (*Rule, string) {
 	for i := range n.Rules {
 		r := &n.Rules[i]
@@ -285,7 +296,7 @@ func (n *Naming) matchingRule(a naming.HostAddress) (*Rule, string) {
 	return nil, ""
 }
 
-// isPlain reports whether an address is a service without interfaces.
+// isPlain reports whether an address is a service even without interfaces.
 func (n *Naming) isPlain(a naming.HostAddress) bool {
 	r, _ := n.matchingRule(a)
 	return r != nil || matches(n.Plain, a.Host)
@@ -295,8 +306,8 @@ func matches(patterns []naming.Pattern, host string) bool {
 	return slices.ContainsFunc(patterns, func(p naming.Pattern) bool { return p.MatchHost(host) })
 }
 
-// withSubsets returns the endpoints with their subsets. Endpoints of one subset
-// share their attributes.
+// withSubsets returns a copy of the endpoints with their subsets. Endpoints of one subset share
+// their attributes.
 func withSubsets(endpoints []registry.Endpoint, subsets map[string]string) []registry.Endpoint {
 	if len(subsets) == 0 {
 		return endpoints

@@ -8,18 +8,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// joinState is a view and its rows, updated host by host.
+// joinState is a JoinInput and the rows that follow from it, updated host by host. The mutex
+// of its joiner guards it.
 type joinState struct {
+	// Immutable.
 	naming Naming
-	istiod naming.HostAddress // its endpoints are read even if it is no service
-	input  JoinInput
+	istiod naming.HostAddress // its endpoints are read even if it is not a service
 
+	// The input, also by host.
+	input          JoinInput
 	hosts          map[naming.HostAddress]*host
-	hostsByEDSName map[string][]naming.HostAddress // hosts by the EDS names of their endpoints
-	dirtyHosts     map[naming.HostAddress]struct{}
-	rows           map[naming.HostAddress]hostRow // of hosts with anything to report
-	skipped        map[string]string              // clusters that are no service, with the reason; empty: no longer
-	serviceCount   int                            // of rows with a service
+	hostsByEDSName map[string][]naming.HostAddress // which hosts need the endpoints of an EDS name
+
+	dirtyHosts map[naming.HostAddress]struct{} // have to be joined again
+
+	// The output.
+	rows         map[naming.HostAddress]hostRow // of hosts with anything to report
+	serviceCount int                            // how many rows have a service
+	skipped      map[string]string              // why a cluster is not a service; empty: it no longer is skipped
 }
 
 func newJoinState(n Naming, istiod naming.HostAddress) *joinState {
@@ -34,6 +40,7 @@ func newJoinState(n Naming, istiod naming.HostAddress) *joinState {
 	}
 }
 
+// apply changes the input and marks the hosts that depend on it as dirty.
 func (s *joinState) apply(u update) {
 	for name, c := range u.clusters {
 		s.setCluster(name, c)
@@ -48,7 +55,7 @@ func (s *joinState) apply(u update) {
 		}
 	}
 	for name, err := range u.unknown {
-		if len(s.hostsByEDSName[name]) > 0 && s.input.Unknown[name] != err { //nolint:errorlint // only whether it changed
+		if len(s.hostsByEDSName[name]) > 0 && s.input.Unknown[name] != err { //nolint:errorlint // compares identity
 			setOrDeleteErr(s.input.Unknown, name, err)
 			s.markHostsOf(name)
 		}
@@ -79,13 +86,14 @@ func setOrDeleteErr(m map[string]error, key string, err error) {
 	}
 }
 
-// markHostsOf has the hosts joined again that have endpoints of an EDS name.
+// markHostsOf marks the hosts that need the endpoints of an EDS name as dirty.
 func (s *joinState) markHostsOf(edsName string) {
 	for _, a := range s.hostsByEDSName[edsName] {
 		s.dirtyHosts[a] = struct{}{}
 	}
 }
 
+// markAll marks every host as dirty.
 func (s *joinState) markAll() {
 	for a := range s.hosts {
 		s.dirtyHosts[a] = struct{}{}
@@ -142,17 +150,17 @@ type rowChange struct {
 	before, now hostRow
 }
 
-// name is the name of the row, and the scope in which it may be unknown.
+// name is the name of the service, and the scope in which it may be unknown.
 func (c rowChange) name() registry.Name { return registry.Name(c.address.String()) }
 
-// joinDirty joins the hosts that changed, and returns their changes with the EDS
-// names to subscribe to and to unsubscribe from.
+// joinDirty joins the dirty hosts. It returns the changes of their rows, and the EDS names to
+// subscribe to and to unsubscribe from. While a service is unknown, its last known row stays.
 func (s *joinState) joinDirty() (changes []rowChange, watch, unwatch []string) {
 	for a := range s.dirtyHosts {
 		before, now := s.rows[a], s.joinAddress(a)
 		watch, unwatch = s.setEDSNames(a, before.edsNames, now.edsNames, watch, unwatch)
 		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
-			now.service = before.service // the last that is known
+			now.service = before.service // the last known one
 		}
 		s.setRow(a, before, now)
 		changes = append(changes, rowChange{a, before, now})
@@ -181,6 +189,7 @@ func (s *joinState) setRow(a naming.HostAddress, before, now hostRow) {
 	}
 }
 
+// joinAddress returns the row that follows for one host.
 func (s *joinState) joinAddress(a naming.HostAddress) hostRow {
 	h := s.hosts[a]
 	if h == nil {
@@ -190,15 +199,18 @@ func (s *joinState) joinAddress(a naming.HostAddress) hostRow {
 		h = &host{address: a}
 	}
 	r := s.naming.joinHost(h, s.input)
-	if c := h.cluster(); a == s.istiod && c != nil && c.Discovery == DiscoveryEDS && !slices.Contains(r.edsNames, c.EDSName) {
+	if c := h.cluster(); a == s.istiod && c != nil && c.Discovery == DiscoveryEDS &&
+		!slices.Contains(r.edsNames, c.EDSName) {
 		r.edsNames = append(r.edsNames, c.EDSName)
 	}
 	return r
 }
 
-// setEDSNames records the EDS names of a host. It adds the first use of a name to watch,
-// and the end of the last to unwatch.
-func (s *joinState) setEDSNames(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+// setEDSNames records the EDS names that a host needs. It appends a name to watch if the host
+// is the first to need it, and to unwatch if no host needs it any more.
+func (s *joinState) setEDSNames(
+	a naming.HostAddress, before, now, watch, unwatch []string,
+) (newWatch, newUnwatch []string) {
 	for _, name := range now {
 		users := s.hostsByEDSName[name]
 		if len(users) == 0 {
@@ -224,6 +236,7 @@ func (s *joinState) setEDSNames(a naming.HostAddress, before, now, watch, unwatc
 	return watch, unwatch
 }
 
+// services returns the services of all rows.
 func (s *joinState) services() []*registry.Service {
 	out := make([]*registry.Service, 0, s.serviceCount)
 	for _, r := range s.rows {
@@ -234,7 +247,7 @@ func (s *joinState) services() []*registry.Service {
 	return out
 }
 
-// interestNames returns all names by which a host may be asked for.
+// interestNames returns the names by which readers may request a host.
 func (s *joinState) interestNames(a naming.HostAddress) []string {
 	h := s.hosts[a]
 	if h == nil {
@@ -243,6 +256,7 @@ func (s *joinState) interestNames(a naming.HostAddress) []string {
 	return h.interestNames(s.naming.interfacesOf(a, s.input.Mapping))
 }
 
+// replicas returns the addresses of istiod's replicas that accept requests; nil: unknown.
 func (s *joinState) replicas() []string {
 	h := s.hosts[s.istiod]
 	if h == nil || h.cluster() == nil {

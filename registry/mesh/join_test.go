@@ -176,14 +176,14 @@ func TestJoin(t *testing.T) {
 		n.Only = []naming.Pattern{pattern(t, "c.*")}
 		j := n.Join(v)
 		expectNames(t, j, "c.d:1")
-		if !strings.Contains(j.Skipped["a.b:1"], "select leaves") {
+		if !strings.Contains(j.Skipped["a.b:1"], "select does not include") {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})
 	t.Run("hosts that were imported are not said to lack a key", func(t *testing.T) {
 		n := mesh.Naming{Imported: []naming.Pattern{pattern(t, "a.*")}}
 		j := n.Join(small(t))
-		if !strings.Contains(j.Skipped["a.b:1"], "came out of another registry") || !strings.Contains(j.Skipped["c.d:1"], "no service key") {
+		if !strings.Contains(j.Skipped["a.b:1"], "imported from another registry") || !strings.Contains(j.Skipped["c.d:1"], "no service key") {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})

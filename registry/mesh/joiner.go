@@ -11,36 +11,44 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// joiner joins what several goroutines report, one event after the other, and updates
-// the table.
+// joiner joins the reports of several goroutines, one update at a time, and updates the table.
+// It has no goroutine: apply runs on those of the xDS client, the mapping reader and the
+// Source.
 type joiner struct {
-	mu        sync.Mutex // guards what follows
+	// Immutable once subscribed.
 	source    *Source
 	table     *registry.Table
-	state     *joinState
 	endpoints endpointSubscription
 
+	// mu guards all fields below.
+	mu    sync.Mutex
+	state *joinState
+
+	// The newest stream that reported anything, and what it reported.
 	epoch, connection int
+	clustersComplete  bool                // it reported all clusters
+	pendingEndpoints  map[string]struct{} // EDS names that it has not reported
+	compared          bool                // the table was replaced or compared in this epoch
 
-	clustersComplete bool                // the stream reported all clusters
-	pendingEndpoints map[string]struct{} // EDS names that the stream has not reported
-	mappingComplete  bool                // the mapping was complete at least once
-	synced           bool                // the table was
-	compared         bool                // the table was compared with all that this stream reported
-	mapping          debug.Snapshot
+	mapping         debug.Snapshot
+	mappingComplete bool // the mapping was complete at least once
+	synced          bool // the table was replaced at least once
 
-	keysMissing     error                      // why keys may be missing, as the table has it
-	inherited       map[registry.Name]struct{} // rows of the source before, of which nothing can be known
-	loggedConflicts int                        // of keys that are published for several hosts, as last logged
+	// Why service keys may be missing, as last reported to the table, and the rows of the
+	// previous source that are kept for that reason.
+	keysMissing error
+	inherited   map[registry.Name]struct{}
+
+	loggedConflicts int // how many keys were published for several hosts, as last logged
 }
 
-// endpointSubscription asks for endpoints by EDS name.
+// endpointSubscription requests endpoints by EDS name.
 type endpointSubscription interface {
 	Watch(names ...string)
 	Unwatch(names ...string)
 }
 
-// noSubscription subscribes to nothing: the endpoints are inline in the clusters.
+// noSubscription requests nothing: the endpoints are inline in the clusters.
 type noSubscription struct{}
 
 func (noSubscription) Watch(...string) {}
@@ -49,11 +57,13 @@ func (noSubscription) Unwatch(...string) {}
 
 func newJoiner(s *Source, table *registry.Table) *joiner {
 	return &joiner{
-		source: s, table: table, endpoints: noSubscription{}, state: newJoinState(s.o.Naming, s.o.Istiod),
+		source: s, table: table, endpoints: noSubscription{},
+		state:            newJoinState(s.o.Naming, s.o.Istiod),
 		pendingEndpoints: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
 	}
 }
 
+// subscribe subscribes to all clusters. Endpoints are subscribed to as hosts need them.
 func (j *joiner) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
 	clusters := ads.Subscribe(c, ads.Kind[*Cluster]{
 		URL: ClusterType, Full: true, Decode: d.DecodeCluster,
@@ -64,8 +74,8 @@ func (j *joiner) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
 	clusters.Watch(ads.Wildcard)
 }
 
-// awaitInterest joins all hosts again whenever other names are asked for, until ctx or one of
-// the reporting goroutines ends.
+// awaitInterest joins all hosts again whenever the set of requested names changes. It returns
+// once ctx or one of the reporting goroutines has ended.
 func (j *joiner) awaitInterest(ctx context.Context, ended <-chan error) error {
 	for {
 		select {
@@ -73,18 +83,18 @@ func (j *joiner) awaitInterest(ctx context.Context, ended <-chan error) error {
 			return nil
 		case err := <-ended:
 			if err == nil && ctx.Err() == nil {
-				err = errors.New("mesh: a part of the source ended by itself")
+				err = errors.New("mesh: a reader stopped before it was cancelled")
 			}
 			return err
 		case <-j.state.naming.Interest.Changed():
-			j.state.naming.Interest.Names() // from here on they are among the rows
+			j.state.naming.Interest.Names() // marks the new names as seen: the join covers them
 			j.apply(ctx, update{rejoin: true})
 		}
 	}
 }
 
-// apply applies an update and reports the status. The stream that reports it waits
-// for that. After ctx ended the table may have another owner.
+// apply applies an update to the table and to the status. The reporting stream waits for it.
+// Once ctx has ended it does nothing, because the table may have another owner.
 func (j *joiner) apply(ctx context.Context, u update) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -94,7 +104,7 @@ func (j *joiner) apply(ctx context.Context, u update) {
 	if u.epoch > j.epoch {
 		j.beginEpoch(u)
 	}
-	isCurrent := u.epoch == j.epoch // and not a replay of what an earlier stream reported
+	isCurrent := u.epoch == j.epoch // otherwise it replays what an earlier stream reported
 	j.clustersComplete = j.clustersComplete || isCurrent && u.complete
 	if u.mapping != nil {
 		j.mapping = *u.mapping
@@ -122,6 +132,7 @@ func (j *joiner) apply(ctx context.Context, u update) {
 	j.reportStatus()
 }
 
+// watchEndpoints changes the EDS names that are subscribed to.
 func (j *joiner) watchEndpoints(added, removed []string) {
 	for _, name := range added {
 		j.pendingEndpoints[name] = struct{}{}
@@ -133,8 +144,9 @@ func (j *joiner) watchEndpoints(added, removed []string) {
 	j.endpoints.Unwatch(removed...)
 }
 
-var errComparing = errors.New("comparing what a new stream reports with what was known")
+var errComparing = errors.New("comparing the services of a new stream with the known ones")
 
+// beginEpoch starts the comparison of a new stream's reports with the table.
 func (j *joiner) beginEpoch(u update) {
 	j.epoch, j.clustersComplete, j.compared = u.epoch, false, false
 	if u.connection != j.connection {

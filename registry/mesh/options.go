@@ -12,49 +12,61 @@ import (
 
 // Options configure a Source.
 type Options struct {
-	// ADS says how to connect to istiod, and as which node. A node of type router is sent
-	// the endpoints of headless services too. It is not used if Clusters is set.
+	// ADS configures the connection to istiod. A node of type router also gets the endpoints
+	// of headless services. It is not used if Clusters is set.
 	ADS ads.Options
 
-	Clusters ClusterReader // reads clusters and the mapping from another source; nil: from istiod
-	Mapping  MappingReader // reads the host of each service key; nil: only rules name services
-	Naming   Naming        // which hosts are services, in addition to those with a key
+	// Clusters reads clusters and the mapping from elsewhere. nil: they are read from istiod.
+	Clusters ClusterReader
 
-	// Allow lists networks whose addresses are accepted although consumers should
-	// not be sent there: 127.0.0.0/8 in tests.
+	// Mapping reads the host of each service key. nil: only rules name services.
+	Mapping MappingReader
+
+	// Naming decides which hosts without a service key are services.
+	Naming Naming
+
+	// Allow lists networks whose addresses are accepted although consumers must not call them,
+	// such as 127.0.0.0/8 in tests.
 	Allow     []netip.Prefix
 	MutualTLS MutualTLS
 
-	// Istiod is the host address whose endpoints are istiod's replicas. Replicas is
-	// called with them as host:port whenever they change, never with none.
+	// Istiod is the host address whose endpoints are istiod's replicas. Replicas is called
+	// with them as host:port when they change, but never with an empty list.
 	Istiod   naming.HostAddress
 	Replicas func(addresses []string)
 
-	Log *slog.Logger // receives changes of state; nil: nothing is logged
+	// Log receives changes of state; nil: nothing is logged.
+	Log *slog.Logger
 }
 
-// MappingReader reports what is known of the interface mapping until ctx ends,
-// from one goroutine. A reading that failed does not change the mapping.
+// MappingReader reports the interface mapping. A failed read does not change it.
 type MappingReader interface {
+	// Run calls changed from one goroutine until ctx ends.
 	Run(ctx context.Context, changed func(debug.Snapshot)) error
 }
 
-// ClusterReader reports clusters with all their endpoints, which are inline.
+// ClusterReader reports clusters with inline endpoints.
 type ClusterReader interface {
-	// Run reports changes until ctx ends, from one goroutine.
+	// Run calls changed from one goroutine until ctx ends.
 	Run(ctx context.Context, changed func(Changes)) error
 
-	// Recheck has everything read again over a new connection. It does not wait.
+	// Recheck starts a full read over a new connection. It does not wait for it.
 	Recheck()
 }
 
-// Changes are what a ClusterReader read since its last report.
+// Changes are the changes since the last report of a ClusterReader.
 type Changes struct {
-	Epoch      int                 // rises with each full reading
-	Connection int                 // number of the connection
-	Clusters   map[string]*Cluster // by name; nil: gone
-	Rejected   map[string]error    // clusters that cannot be read, and are kept; nil: no longer
-	Complete   bool                // everything was reported in this epoch
-	Lost       error               // why everything may be out of date, until the next epoch
-	Mapping    *debug.Snapshot     // nil: unchanged
+	Epoch      int // number of the full read
+	Connection int // number of the connection
+
+	// Clusters has the changed clusters by name; nil value: removed.
+	Clusters map[string]*Cluster
+
+	// Rejected has the errors of clusters by name. A rejected cluster keeps its last valid
+	// version. nil value: no longer rejected.
+	Rejected map[string]error
+
+	Complete bool            // everything was reported in this epoch
+	Lost     error           // why everything may be out of date until the next epoch
+	Mapping  *debug.Snapshot // nil: unchanged
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// publish writes the changes into the table. Nothing is removed before the stream
-// reported everything; then the table is replaced.
+// publish writes the changes into the table. Nothing is removed before the stream has reported
+// everything. Then the table is replaced.
 func (j *joiner) publish(changes []rowChange) {
 	changed, removed := changedServices(changes)
 	for _, c := range changes {
@@ -20,8 +20,8 @@ func (j *joiner) publish(changes []rowChange) {
 	clear(j.state.skipped)
 	replace := !j.compared && j.clustersComplete && j.mappingComplete && len(j.pendingEndpoints) == 0
 	if j.compared {
-		// If all services are gone at once, istiod rather cannot see them: a replacement
-		// is a weaker proof than a removal.
+		// If all services are missing at once, istiod more likely lost sight of them. A
+		// replacement is weaker evidence than a reported removal.
 		replace = len(j.state.hosts) == 0 && len(changes) > 0
 	}
 	if replace || !j.compared {
@@ -34,7 +34,7 @@ func (j *joiner) publish(changes []rowChange) {
 	j.reportInterest(changes)
 }
 
-// changedServices returns the services that are new or different, and those whose removal
+// changedServices returns the new and changed services, and the names of those whose removal
 // was reported.
 func changedServices(changes []rowChange) (changed []*registry.Service, removed []registry.Name) {
 	for _, c := range changes {
@@ -48,8 +48,8 @@ func changedServices(changes []rowChange) (changed []*registry.Service, removed 
 	return changed, removed
 }
 
-// reportRow reports what was left out of a row, and what is unknown. Pending
-// endpoints are not reported before the table is synced.
+// reportRow reports what was left out of a row, and why it is unknown. Before the table is
+// synced, pending endpoints are not reported.
 func (j *joiner) reportRow(c rowChange) {
 	if _, inherited := j.inherited[c.name()]; inherited && c.now.service != nil {
 		j.releaseInherited(c.name())
@@ -64,17 +64,19 @@ func (j *joiner) reportRow(c rowChange) {
 	}
 }
 
+// replaceTable replaces all rows of the table.
 func (j *joiner) replaceTable() {
 	services := j.state.services()
 	j.table.Replace(slices.Values(slices.Concat(services, j.inheritedRows(services))))
 	if !j.synced {
-		j.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", j.epoch)
+		j.source.o.Log.Info("mesh synced", "services", len(services), "epoch", j.epoch)
 	}
 	j.synced, j.compared = true, true
 }
 
-// inheritedRows returns the rows of the source before that this one never reported, if
-// keys may be missing: theirs may be among them. It reports them as unknown.
+// inheritedRows returns rows of the previous source that this one never reported, and reports
+// them as unknown. There are none unless service keys may be missing: the missing ones may
+// belong to these rows.
 func (j *joiner) inheritedRows(services []*registry.Service) (rows []*registry.Service) {
 	if j.keysMissing == nil || j.synced && len(j.inherited) == 0 {
 		return nil
@@ -93,6 +95,7 @@ func (j *joiner) inheritedRows(services []*registry.Service) (rows []*registry.S
 	return rows
 }
 
+// releaseInherited ends the inheritance of a row, and reports it as known.
 func (j *joiner) releaseInherited(name registry.Name) {
 	delete(j.inherited, name)
 	j.table.Unknown(string(name), nil)

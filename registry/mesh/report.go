@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// reportInterest reports the names of which the table shows everything: the stream
-// reported all clusters, and the endpoints of those that the name means.
+// reportInterest reports the requested names for which the table is complete: the stream
+// reported all clusters, and the endpoints of those that match the name.
 func (j *joiner) reportInterest(changes []rowChange) {
 	interest := j.state.naming.Interest
 	if interest == nil || !j.clustersComplete || !j.mappingComplete {
@@ -16,7 +16,7 @@ func (j *joiner) reportInterest(changes []rowChange) {
 	for _, name := range interest.Unreported() {
 		known[name] = nil
 	}
-	for _, c := range changes { // names that were reported before
+	for _, c := range changes { // including names that were reported before
 		for _, name := range j.state.interestNames(c.address) {
 			known[name] = nil
 		}
@@ -32,7 +32,7 @@ func (j *joiner) reportInterest(changes []rowChange) {
 	interest.Report(known)
 }
 
-// deletePendingNames deletes the names with pending endpoints.
+// deletePendingNames deletes the names whose endpoints are pending.
 func (j *joiner) deletePendingNames(known map[string]error) {
 	for edsName := range j.pendingEndpoints {
 		for _, a := range j.state.hostsByEDSName[edsName] {
@@ -43,6 +43,7 @@ func (j *joiner) deletePendingNames(known map[string]error) {
 	}
 }
 
+// reportReplicas reports the replicas of istiod if they changed.
 func (j *joiner) reportReplicas() {
 	now := j.state.replicas()
 	if j.source.o.Replicas != nil && len(now) > 0 && j.source.setReplicas(now) {
@@ -50,14 +51,15 @@ func (j *joiner) reportReplicas() {
 	}
 }
 
-// keysScope is the scope that is unknown while keys may be missing. It is no
-// service: known services are kept current, and only entries of services that were
-// never reported since our start are kept.
+// keysScope is the scope that is unknown while service keys may be missing. It is not a
+// service. Reported services stay current meanwhile. Only entries of services that were not
+// reported since our start are kept.
 const keysScope = "service keys"
 
-var errIstiodRestarted = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")
+var errIstiodRestarted = errors.New("an istiod replica restarted recently; " +
+	"some clients may not have reconnected and republished their service keys")
 
-// reportMissingKeys reports whether keys may be missing from a complete mapping.
+// reportMissingKeys reports to the table why service keys may be missing from the mapping.
 func (j *joiner) reportMissingKeys() {
 	err := j.mapping.Unread
 	if !j.mapping.Restarting.IsZero() {
@@ -71,15 +73,17 @@ func (j *joiner) reportMissingKeys() {
 		for name := range j.inherited {
 			j.releaseInherited(name)
 		}
-		j.compared = false // what is missing by now does not exist
+		j.compared = false // replaces the table: rows that are still missing do not exist
 	}
 }
 
+// logConflicts logs keys that are published for several hosts when their number grows.
 func (j *joiner) logConflicts() {
 	conflicts := j.mapping.Mapping.Conflicts()
 	if len(conflicts) > j.loggedConflicts {
 		c := conflicts[0]
-		j.source.o.Log.Info("service keys are published for several hosts, all of them are used", // as in each migration
+		// Not a warning: every migration from one host to another does it.
+		j.source.o.Log.Info("service keys are published for several hosts, using all of them",
 			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
 	}
 	j.loggedConflicts = len(conflicts)

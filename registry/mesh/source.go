@@ -19,40 +19,41 @@ import (
 
 // Status is the status of a source.
 type Status struct {
-	Stream    ads.State      // zero if istiod is not read
-	Complete  bool           // the newest stream reported everything that was asked for
-	Epoch     int            // number of that stream
-	Clusters  int            // host addresses that istiod shows
-	Services  int            // rows
-	Requested int            // clusters whose endpoints are asked for
-	Pending   int            // of them those that the newest stream has not reported
-	Mapping   debug.Snapshot // its Err says why the mapping may be out of date
+	Stream    ads.State // zero if istiod is not read
+	Epoch     int       // number of the newest stream
+	Complete  bool      // that stream reported everything that was requested
+	Clusters  int       // host addresses of clusters
+	Services  int
+	Requested int // clusters whose endpoints are requested
+	Pending   int // requested clusters whose endpoints the newest stream has not reported
+	Mapping   debug.Snapshot
 }
 
-// OneService reports whether a scope that a mesh reports as unknown is one service,
-// by its name, and not all services that were never reported.
+// OneService reports whether an unknown scope is the name of one service. Otherwise it stands
+// for all services that were never reported.
 func OneService(scope string) bool { return scope != keysScope }
 
 // Source writes the services of the mesh into a table. It implements
 // registry.Source.
 //
-// The table is synced once a stream reported all clusters and the endpoints asked
-// for, and the mapping is complete. Without a stream, and while a new one is compared
-// with what was known, the table is stale: rows are added or changed, and removed
-// only at the end of the comparison. An error of the mapping does not make the table
-// stale: its keys are kept.
+// The table is synced once a stream has reported all clusters and the requested endpoints, and
+// the mapping is complete. The table is stale without a stream, and while the reports of a new
+// stream are compared with it. Meanwhile rows are added and changed; they are removed only at
+// the end of the comparison. An error of the mapping does not make the table stale, because
+// the keys are kept.
 type Source struct {
+	// Immutable.
 	o       Options
-	client  *ads.Client // nil if Options.Clusters reads the mesh
+	client  *ads.Client // nil: Options.Clusters reads the mesh
 	decoder *Decoder
 
-	mu       sync.Mutex // guards what follows
+	// Guarded by mu.
+	mu       sync.Mutex
 	status   Status
 	replicas []string // of istiod
 }
 
-// New returns a source that does nothing until Run. The error names the invalid
-// option.
+// New returns a source that does nothing until Run. The error names the invalid option.
 func New(o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -63,7 +64,8 @@ func New(o Options) (*Source, error) {
 	s := &Source{o: o, decoder: NewDecoder(o.Allow, o.MutualTLS)}
 	if o.Clusters != nil {
 		if o.Mapping != nil || o.Replicas != nil {
-			return nil, errors.New("mesh: Clusters reports the mapping, and knows no replicas: Mapping and Replicas have to be nil")
+			return nil, errors.New("mesh: Clusters excludes Mapping and Replicas: " +
+				"it reports the mapping, and has no replicas")
 		}
 		return s, nil
 	}
@@ -75,7 +77,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Status returns the status of the source. It may be called at any time.
+// Status returns the status of the source. It may be called from any goroutine.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +94,7 @@ func (s *Source) setStatus(status Status) {
 	s.status = status
 }
 
+// setReplicas records the replicas of istiod, and reports whether they changed.
 func (s *Source) setReplicas(replicas []string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,9 +103,9 @@ func (s *Source) setReplicas(replicas []string) (changed bool) {
 	return changed
 }
 
-// Recheck has everything reported again over a new connection, to another replica of
-// istiod if there are several, and compares it. The old stream continues until the
-// new one delivers. Certainty.Dials of the table rises when that is done.
+// Recheck compares the table with a full report over a new connection, to another replica of
+// istiod if there are several. The old stream continues until the first response on the new
+// one. Certainty.Dials of the table rises when the comparison is complete.
 func (s *Source) Recheck() {
 	if s.client == nil {
 		s.o.Clusters.Recheck()
@@ -111,8 +114,8 @@ func (s *Source) Recheck() {
 	s.client.Redial(s.otherReplicas()...)
 }
 
-// otherReplicas returns the addresses of the replicas of istiod that we are not
-// connected to, as far as they are known.
+// otherReplicas returns the addresses of the known istiod replicas without a connection of
+// ours.
 func (s *Source) otherReplicas() []string {
 	_, port, err := net.SplitHostPort(s.o.ADS.Address)
 	if err != nil {
@@ -142,7 +145,7 @@ func hostOnly(address string) string {
 	return address
 }
 
-// Run implements registry.Source. It may be called once.
+// Run implements registry.Source. It must be called only once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
@@ -162,8 +165,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	return j.awaitInterest(ctx, ended)
 }
 
-// readMapping reports the mapping to the loop. Without a reader it is empty and
-// complete.
+// readMapping reports the mapping to the joiner. Without a reader it is empty and complete.
 func (s *Source) readMapping(ctx context.Context, j *joiner) error {
 	changed := func(snapshot debug.Snapshot) { j.apply(ctx, update{mapping: &snapshot}) }
 	if s.o.Mapping == nil {

@@ -400,7 +400,7 @@ func TestSource_UnreadableClient(t *testing.T) {
 		b.mapping.say(unread("another does not answer"))
 		expectScope("another does not answer")
 		b.mapping.say(debug.Snapshot{Mapping: keys, Complete: true, Unread: errors.New("another does not answer"), Restarting: time.Now().Add(time.Minute)})
-		expectScope("came up lately")
+		expectScope("restarted recently")
 		b.mapping.say(unread("another does not answer"))
 		expectScope("another does not answer")
 		b.mapping.say(complete(keys))

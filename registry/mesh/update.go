@@ -9,19 +9,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// update is what one event reports.
+// update is the content of one event, whichever source reported it.
 type update struct {
-	epoch        int                 // of the stream that reports; 0: none
-	connection   int                 // of that stream
-	clusters     map[string]*Cluster // nil: gone
-	assignments  map[string]*Assignment
-	rejected     map[string]error // clusters; nil: no longer
-	unknown      map[string]error // endpoints, of each that is reported; nil: known
-	complete     bool             // the stream reported all clusters
-	unanswered   error            // why the clusters are not known
-	disconnected error            // why there is no stream
-	mapping      *debug.Snapshot  // nil: unchanged
-	rejoin       bool             // every host
+	// The stream or full read that reported it; 0: neither.
+	epoch, connection int
+
+	// Changed resources: clusters by name, assignments by EDS name.
+	clusters    map[string]*Cluster // nil value: removed
+	assignments map[string]*Assignment
+
+	// Errors by the same names. A nil error clears an earlier one.
+	rejected map[string]error // why a cluster was rejected
+	unknown  map[string]error // why endpoints are not known; has every reported EDS name
+
+	complete     bool  // all clusters were reported in this epoch
+	unanswered   error // why the clusters are not known
+	disconnected error // why there is no stream
+
+	mapping *debug.Snapshot // nil: unchanged
+	rejoin  bool            // every host has to be joined again
 }
 
 var errRemoved = errors.New("istiod removed its endpoints and still lists the cluster")
@@ -54,7 +60,10 @@ func updateOfEndpoints(e ads.Event[*Assignment]) update {
 	if err := cmp.Or(e.Disconnected, e.Ended); err != nil {
 		return update{disconnected: err}
 	}
-	u := update{epoch: e.Epoch, connection: e.Connection, assignments: make(map[string]*Assignment), unknown: make(map[string]error)}
+	u := update{
+		epoch: e.Epoch, connection: e.Connection,
+		assignments: make(map[string]*Assignment), unknown: make(map[string]error),
+	}
 	for _, r := range e.Changed {
 		u.assignments[r.Name], u.unknown[r.Name] = r.Value, nil
 	}
@@ -62,7 +71,7 @@ func updateOfEndpoints(e ads.Event[*Assignment]) update {
 		u.unknown[name] = nil
 	}
 	for _, name := range e.Removed {
-		u.unknown[name] = errRemoved // the endpoints are kept until the cluster is gone too
+		u.unknown[name] = errRemoved // the endpoints are kept until the cluster is removed too
 	}
 	maps.Copy(u.unknown, e.Invalid)
 	maps.Copy(u.unknown, e.Unknown)
