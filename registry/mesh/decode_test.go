@@ -33,7 +33,7 @@ func TestDecode_OtherClusters(t *testing.T) {
 		"outbound|80||a b": true, "outbound|80||../../x": true, "outbound|80||\x1b[31m": true,
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view()
+			v := emptyInput()
 			v.Clusters[name] = decodeCluster(t, plain(t), edsCluster(name)) // no error: it would be rejected for ever
 			n := everything(t)
 			j := n.Join(v)
@@ -78,7 +78,7 @@ func TestKindsOfClusters(t *testing.T) {
 		"names that the proxy resolves":              {cluster: custom("envoy.clusters.dynamic_forward_proxy")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view()
+			v := emptyInput()
 			v.Clusters[greeter] = decodeCluster(t, plain(t), tt.cluster)
 			v.Assignments["other"] = decodeAssignment(t, plain(t), loadOf("other", "10.0.0.9"))
 			n := everything(t)
@@ -86,7 +86,7 @@ func TestKindsOfClusters(t *testing.T) {
 			expectNames(t, j, "greeter.shop.svc.cluster.local:20880")
 			expectAddresses(t, j.Services[0], tt.addresses...)
 			if _, ok := j.EDSNames[tt.needed]; ok != (tt.needed != "") || len(j.EDSNames) > 1 {
-				t.Errorf("EDSNames = %v, want %q alone", j.EDSNames, tt.needed)
+				t.Errorf("EDSNames = %v, want only %q", j.EDSNames, tt.needed)
 			}
 			err := j.Unknown["greeter.shop.svc.cluster.local:20880"]
 			if (err != nil) != (tt.unknown != "") || err != nil && !strings.Contains(err.Error(), tt.unknown) {
@@ -177,7 +177,7 @@ func TestAddresses(t *testing.T) {
 		"the gateway of another network": {
 			endpoint: endpoint("34.0.0.1", 15443, mutualTLS(), meta("istio", "workload", ";;;;other")), reason: "gateway",
 		},
-		"a pod that istiod does not know is no gateway": {endpoint: endpoint("10.0.0.1", 1, meta("istio", "workload", ";;;;Kubernetes")), want: "10.0.0.1:1"},
+		"a pod that istiod does not know is not a gateway": {endpoint: endpoint("10.0.0.1", 1, meta("istio", "workload", ";;;;Kubernetes")), want: "10.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := decodeAssignment(t, plain(t), load(greeter, tt.endpoint, endpoint("192.0.2.1", 7)))
@@ -197,11 +197,11 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("left out %v, want %q", a.Skipped, tt.reason)
 			}
 			if len(a.Endpoints) == 0 {
-				t.Error("no endpoints, want those beside the invalid one")
+				t.Error("no endpoints, want the valid ones")
 			}
 		})
 	}
-	t.Run("what is allowed is accepted", func(t *testing.T) {
+	t.Run("allowed addresses are accepted", func(t *testing.T) {
 		r := mesh.NewDecoder([]netip.Prefix{prefix("127.0.0.0/8")}, mesh.AcceptMutualTLS)
 		a := decodeAssignment(t, r, loadOf(greeter, "127.0.0.1", "169.254.169.254", "0.0.0.0"))
 		if len(a.Endpoints) != 1 || len(a.Skipped) != 2 {
@@ -252,7 +252,7 @@ func TestEndpointDetails(t *testing.T) {
 	})
 	t.Run("mutual TLS is reported, and left out where that is configured", func(t *testing.T) {
 		a := load(greeter, endpoint("10.0.0.1", 1, mutualTLS()), endpoint("10.0.0.2", 1))
-		v := view()
+		v := emptyInput()
 		v.Clusters[greeter] = decodeCluster(t, plain(t), edsCluster(greeter))
 		v.Assignments[greeter] = decodeAssignment(t, plain(t), a)
 		n := everything(t)
@@ -291,7 +291,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, edsCluster("outbound")), encode(f, load("", at(nil))))
 	r := mesh.NewDecoder(nil, mesh.AcceptMutualTLS)
 	f.Fuzz(func(t *testing.T, cluster, endpoints []byte) {
-		v := view()
+		v := emptyInput()
 		if name, c, err := r.DecodeCluster(cluster); err == nil {
 			v.Clusters[name] = c
 		}

@@ -3,9 +3,9 @@
 // `fqdn:port`. It reports why something is left out, and never writes to the mesh. Neither
 // silence nor a lost connection nor a partial answer means that something is gone.
 //
-//	options, source           what a Source is made of, its goroutines and its status
-//	joiner, update            applies what the goroutines report, one update at a time
-//	publish, report           writes the changed rows and what is unknown into the table
+//	options, source           the options, goroutines and status of a Source
+//	joiner, update            apply the reports of the goroutines, one update at a time
+//	publish, report           write the changed rows and the unknown scopes into the table
 //	join, host, join_state    pure: the rows that follow from clusters, endpoints and mapping
 //	cluster, assignment       the decoded resources
 //	decoder, endpoint         how they are decoded, and which endpoints are left out
@@ -15,7 +15,7 @@
 //	ads, debug                the xDS client; the interface mapping from istiod's debug API
 //	generator, kube           the interface mapping of ServiceEntries; a mesh read from the Kubernetes API
 //	mcp, dataplane, keys      a mesh as a target: ServiceEntries, xDS for data planes, service keys
-//	locate, routes            what plugins request from a mesh
+//	locate, routes            lookups of plugins: the own host address, and routing rules
 //
 // A Source runs three goroutines: the xDS client's, the mapping reader's, and its own,
 // which waits for a change of interest. Each calls the joiner, which has a mutex and no

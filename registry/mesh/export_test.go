@@ -8,15 +8,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Joined is everything that follows from a view.
+// Joined is the result of a join.
 type Joined struct {
 	Services []*registry.Service     // by name
-	Skipped  map[string]string       // what was left out wholly or in part, and why
+	Skipped  map[string]string       // left out wholly or in part: why
 	Unknown  map[registry.Name]error // services that are not known; some have a row
 	EDSNames map[string]struct{}     // to ask for
 }
 
-// Join joins a whole view, with which the source's table is compared.
+// Join joins a whole input. The table of a source must be equal.
 func (n *Naming) Join(in JoinInput) Joined {
 	out := Joined{
 		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), EDSNames: make(map[string]struct{}),

@@ -259,7 +259,7 @@ func (b *bed) expectDrain(want ...string) {
 	}
 }
 
-// subscribed returns whose endpoints istiod is asked for.
+// subscribed returns the clusters whose endpoints are requested.
 func (b *bed) subscribed() []string {
 	names := map[string]struct{}{}
 	for _, r := range b.istiod.Requests(eds) {

@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// joinText shows what was joined as the golden files have it.
+// joinText renders a join for the golden files.
 func joinText(j mesh.Joined) string {
 	var b strings.Builder
 	for _, s := range j.Services {
@@ -74,7 +74,7 @@ func line(s *registry.Service) string {
 // capture decodes what a real istiod answered.
 func capture(t testing.TB, r *mesh.Decoder, dir string) mesh.JoinInput {
 	t.Helper()
-	v := view()
+	v := emptyInput()
 	for name, raw := range readCapture(t, dir, "cds") {
 		c := &clusterv3.Cluster{}
 		unmarshal(t, raw, c)
@@ -135,7 +135,7 @@ func encode(t testing.TB, m proto.Message) []byte {
 	return data
 }
 
-func view() mesh.JoinInput {
+func emptyInput() mesh.JoinInput {
 	return mesh.JoinInput{
 		Clusters: map[string]*mesh.Cluster{}, Assignments: map[string]*mesh.Assignment{},
 		Rejected: map[string]error{}, Unknown: map[string]error{},

@@ -67,7 +67,7 @@ func (c *Cluster) skipReason() string {
 // hostRow is the result of the join for one host.
 type hostRow struct {
 	service  *registry.Service // nil: none
-	skipped  registry.Omission // what was left out, and why
+	skipped  registry.Omission // the left out part, and why
 	unknown  error             // why the service is not known, or may be out of date
 	edsNames []string          // the EDS names that the row depends on
 }

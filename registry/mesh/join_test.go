@@ -36,7 +36,7 @@ func TestJoin_Golden(t *testing.T) {
 // small is a mesh of two hosts, one of them with subsets.
 func small(t *testing.T) mesh.JoinInput {
 	t.Helper()
-	v, r := view(), plain(t)
+	v, r := emptyInput(), plain(t)
 	for name, load := range map[string][]string{
 		"outbound|1||a.b": {"10.0.0.1", "10.0.0.2"}, "outbound|1|v1|a.b": {"10.0.0.1"}, "outbound|1|v2|a.b": {"10.0.0.2"},
 		"outbound|1||c.d": {"10.0.1.1"},
@@ -49,13 +49,13 @@ func small(t *testing.T) mesh.JoinInput {
 
 func TestJoin(t *testing.T) {
 	keys := []string{"providers:I::", "a.b:1"}
-	t.Run("only hosts that carry a key are services and are asked for", func(t *testing.T) {
+	t.Run("only hosts that carry a key are services and are requested", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j, "a.b:1")
 		if got := slices.Sorted(maps.Keys(j.EDSNames)); !slices.Equal(got, []string{"outbound|1||a.b"}) {
-			t.Errorf("EDSNames = %v, want that of a.b alone", got)
+			t.Errorf("EDSNames = %v, want only that of a.b", got)
 		}
 		if j.Skipped["c.d:1"] == "" {
 			t.Error("Skipped[c.d:1] = \"\", want a reason")
@@ -188,7 +188,7 @@ func TestJoin(t *testing.T) {
 		}
 	})
 	t.Run("the domain of the cluster does not matter", func(t *testing.T) {
-		v, r := view(), plain(t)
+		v, r := emptyInput(), plain(t)
 		const name = "outbound|20000||greeter.shop.svc.k8s.corp.example"
 		v.Clusters[name] = decodeCluster(t, r, edsCluster(name))
 		v.Assignments[name] = decodeAssignment(t, r, loadOf(name, "10.0.0.1"))

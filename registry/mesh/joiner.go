@@ -24,7 +24,7 @@ type joiner struct {
 	mu    sync.Mutex
 	state *joinState
 
-	// The newest stream that reported anything, and what it reported.
+	// The newest stream that reported anything, and how complete its report is.
 	epoch, connection int
 	clustersComplete  bool                // it reported all clusters
 	pendingEndpoints  map[string]struct{} // EDS names that it has not reported

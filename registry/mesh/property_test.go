@@ -79,7 +79,7 @@ func (w *world) remap() {
 
 func (w *world) compare() {
 	w.t.Helper()
-	v := view()
+	v := emptyInput()
 	v.Mapping = mapping(w.t, w.keys...)
 	for name := range w.clusters {
 		v.Clusters[name] = decodeCluster(w.t, plain(w.t), edsCluster(name))

@@ -48,7 +48,7 @@ func changedServices(changes []rowChange) (changed []*registry.Service, removed 
 	return changed, removed
 }
 
-// reportRow reports what was left out of a row, and why it is unknown. Before the table is
+// reportRow reports the left out parts of a row, and why it is unknown. Before the table is
 // synced, pending endpoints are not reported.
 func (j *joiner) reportRow(c rowChange) {
 	if _, inherited := j.inherited[c.name()]; inherited && c.now.service != nil {

@@ -97,7 +97,7 @@ func BenchmarkDecode(b *testing.B) {
 
 // BenchmarkJoin joins 1,000 services of 10 endpoints each from nothing.
 func BenchmarkJoin(b *testing.B) {
-	v, r := view(), plain(b)
+	v, r := emptyInput(), plain(b)
 	for i := range 1000 {
 		c, a := pods(i, 10)
 		v.Clusters[c.GetName()], v.Assignments[c.GetName()] = decodeCluster(b, r, c), decodeAssignment(b, r, a)

@@ -136,7 +136,7 @@ func TestSource_RequiredEndpoints(t *testing.T) {
 		for _, r := range b.istiod.Requests(eds) {
 			for _, name := range r.Subscribe {
 				if name == "outbound|1||e.f" || name == "" || name == "*" {
-					b.t.Errorf("asked for %q", name)
+					b.t.Errorf("requested %q", name)
 				}
 			}
 		}
@@ -265,7 +265,7 @@ func TestSource_LostStream(t *testing.T) {
 				b = newBed(t, func(o *mesh.Options) {
 					o.ADS.Mode = mode
 					o.ADS.Dialer = func(ctx context.Context, a string) (net.Conn, error) {
-						if dials++; dials > 1 { // nobody answers
+						if dials++; dials > 1 { // unreachable
 							<-ctx.Done()
 							return nil, ctx.Err()
 						}
@@ -357,13 +357,13 @@ func TestSource_IncompleteMapping(t *testing.T) {
 			b.t.Error("Synced = true without a mapping, want false")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Err: errors.New("403")})
-		b.expect("a.b:1 10.0.0.1") // a known key is synced all the same
+		b.expect("a.b:1 10.0.0.1") // a known key is still synced
 		if b.certainty().Synced {
 			b.t.Error("Synced = true with a part of the mapping, want false")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.certainty(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
-			b.t.Errorf("while clients have not come back: %+v, want known services, and one scope that holds what was never reported", k)
+			b.t.Errorf("while clients have not come back: %+v, want known services, and one scope for services that were never reported", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
@@ -374,7 +374,7 @@ func TestSource_IncompleteMapping(t *testing.T) {
 }
 
 // TestSource_UnreadableClient: nothing may be concluded from a key
-// that is missing, and what is known continues.
+// that is missing, and known services stay current.
 func TestSource_UnreadableClient(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -416,7 +416,7 @@ func TestSource_UnreadableMapping(t *testing.T) {
 		b.mapping.say(debug.Snapshot{Mapping: last, Complete: true, Err: errors.New("403")})
 		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
 		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
-		b.expectKnown() // so that the endpoint goes
+		b.expectKnown() // so that the endpoint is removed
 		b.expectDrain("a.b:1")
 		if b.source.Status().Mapping.Err == nil {
 			b.t.Error("Status().Mapping.Err = nil, want an error")
@@ -656,7 +656,7 @@ func TestSource_Recheck(t *testing.T) {
 }
 
 // TestSource_ResyncStale: nothing may be concluded from
-// half of what it reports, though the old stream broke never.
+// half of its report, although the old stream never broke.
 func TestSource_ResyncStale(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -727,7 +727,7 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 	return b, map[string]*istiodfake.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
 }
 
-// TestSource_OtherReplica: what it lost sight of is there again
+// TestSource_OtherReplica: services that it lost sight of are there again
 // once another one was asked.
 func TestSource_OtherReplica(t *testing.T) {
 	lookup := func(addresses ...string) func(context.Context, string) ([]string, error) {
