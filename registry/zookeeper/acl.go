@@ -7,19 +7,19 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Access says who has rights on the nodes that the target creates: its entries, and the
-// parents that hold them. What is above the parents stays open, because clients
-// create their own parents there.
+// Access says who has rights on the nodes that the target creates: its entries and the
+// parents that hold them. The nodes above the parents stay open, because clients create
+// their own parents there.
 type Access string
 
 // The kinds of access. All but Open require a user.
 const (
-	Open     Access = "open"      // everybody
-	ReadOnly Access = "read-only" // our user; others read
-	Private  Access = "private"   // our user alone
+	Open     Access = "open"      // all users have all rights
+	ReadOnly Access = "read-only" // our user has all rights, all users read
+	Private  Access = "private"   // only our user has rights
 )
 
-// acl returns the ACL of what the target writes.
+// acl returns the ACL of the nodes that the target creates.
 func (a Access) acl() []zk.ACL {
 	switch a {
 	case ReadOnly:
@@ -33,10 +33,10 @@ func (a Access) acl() []zk.ACL {
 
 func isOpen(acl []zk.ACL) bool { return slices.Contains(acl, zk.WorldACL(zk.PermAll)[0]) }
 
-// aclAbove returns the ACL of a node that is created because another with an ACL
-// is below it. In a home it is the same. In the node above the homes others may
-// create theirs, but not delete. All else is open, because clients create their
-// own nodes in it.
+// aclAbove returns the ACL of a node that is created for a node below it, which has
+// another ACL. In a home both are the same. In the node above the homes, other users may
+// create their homes, and delete none. All other nodes are open, because clients create
+// their own nodes in them.
 func aclAbove(path string, below []zk.ACL) []zk.ACL {
 	switch {
 	case isOpen(below), path != homeRoot && !strings.HasPrefix(path, homeRoot+"/"):

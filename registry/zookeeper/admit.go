@@ -14,15 +14,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ErrDuplicateProcess means that another process writes as the same owner, and
-// ErrOwner that the same bridges wrote as another owner before. A person has to
-// decide what to do; asking again finds that it was done.
+// ErrDuplicateProcess means that another process writes as the same owner. ErrOwner means
+// that the same bridges wrote as another owner before. An operator has to decide what to
+// do. The next call of Admit finds the result.
 var (
 	ErrDuplicateProcess = errors.New("another bridge of this owner runs")
 	ErrOwner            = errors.New("the owner was changed")
 )
 
-// admitInterval is how often it is checked whether another process has ended.
+// admitInterval is the time between two checks whether another process has ended.
 const admitInterval = 500 * time.Millisecond
 
 // admission decides whether a target may write at all, and prepares the owner's home.
@@ -31,45 +31,46 @@ type admission struct {
 	opts     *TargetOptions
 	presence *presence
 
-	asking  chan struct{} // holds one while a goroutine asks the server
-	earlier bool          // our bridges wrote as another owner; only who asks touches it
+	checking         chan struct{} // holds a value while a goroutine checks
+	foundPredecessor bool          // our bridges wrote as another owner; owned by the goroutine that checks
 
-	mu      sync.Mutex
-	given   bool
-	refused error
+	mu       sync.Mutex
+	admitted bool
+	refused  error
 }
 
 func newAdmission(h *home, opts *TargetOptions, p *presence) *admission {
-	return &admission{home: h, opts: opts, presence: p, asking: make(chan struct{}, 1)}
+	return &admission{home: h, opts: opts, presence: p, checking: make(chan struct{}, 1)}
 }
 
-// decided reports whether it is decided, and returns the refusal if it is one.
+// decided reports whether the target was admitted or refused, and returns the refusal.
 func (a *admission) decided() (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.given || a.refused != nil, a.refused
+	return a.admitted || a.refused != nil, a.refused
 }
 
 func (a *admission) decide(refused error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.given, a.refused = refused == nil, refused
+	a.admitted, a.refused = refused == nil, refused
 }
 
-// Admission is that of registry.Capabilities. If the target was not admitted to write, the
-// error says what it waits for or why it is refused.
+// Admission returns what the target waits for before it may write, or why it is refused;
+// see registry.Capabilities.
 func (a *admission) Admission() error {
 	if decided, refused := a.decided(); decided {
 		return refused
 	}
-	return fmt.Errorf("nothing is written before it is sure that no other bridge of owner %q runs", a.opts.Owner)
+	return fmt.Errorf("writes wait for a check that no other bridge of owner %q runs", a.opts.Owner)
 }
 
-// Admit waits until the target may write: until no other process of the owner
-// runs, and unless the same bridges wrote as another owner before, whose
-// entries would be orphans. It returns nil if that is so or ctx ended.
-// ErrDuplicateProcess and ErrOwner require a person: writes fail until Admit is
-// called again and finds it done. It waits for a server that is unreachable.
+// Admit waits until no other process of the owner runs. It returns nil if the target may
+// write, or if ctx ended. It waits for a server that is unreachable.
+//
+// It returns ErrDuplicateProcess if the other process does not end, and ErrOwner if the
+// same bridges wrote as another owner before, whose entries would be orphans. Writes then
+// fail until an operator resolved that and Admit is called again.
 func (a *admission) Admit(ctx context.Context) error {
 	a.mu.Lock()
 	a.refused = nil
@@ -80,7 +81,7 @@ func (a *admission) Admit(ctx context.Context) error {
 			return err
 		}
 		if registry.Sleep(ctx, admitInterval); ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx ended, and the caller knows
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 }
@@ -89,32 +90,33 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrDuplicateProcess) || errors.Is(err, ErrOwner)
 }
 
-// admit is Admit for one write: it fails if ctx ends or the server is
-// unreachable. It is given once: a bridge that loses its session continues.
+// admit is Admit for one write: it fails if ctx ends or the server is unreachable. A
+// target is admitted once: a bridge that loses its session continues to write.
 func (a *admission) admit(ctx context.Context) error {
 	if a.opts.Adopts != nil {
-		return nil // a person decided it
+		return nil // an operator decided
 	}
 	for {
-		wait, err := a.ask(ctx)
+		wait, err := a.check(ctx)
 		if err != nil || !wait {
 			return err
 		}
 		if registry.Sleep(ctx, admitInterval); ctx.Err() != nil {
-			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its liveness node goes: %w", a.opts.Owner, ctx.Err())
+			return fmt.Errorf("another bridge of owner %q may be running; waiting for its liveness node to disappear: %w",
+				a.opts.Owner, ctx.Err())
 		}
 	}
 }
 
-// ask asks the server unless it is decided, and reports whether to wait. Of
-// several goroutines that ask at the same time, one does so for all.
-func (a *admission) ask(ctx context.Context) (wait bool, err error) {
+// check checks on the server whether the target may write, unless that is decided. It
+// reports whether to wait and to check again. One goroutine checks at a time.
+func (a *admission) check(ctx context.Context) (wait bool, err error) {
 	if decided, refused := a.decided(); decided {
 		return false, refused
 	}
 	select {
-	case a.asking <- struct{}{}:
-		defer func() { <-a.asking }()
+	case a.checking <- struct{}{}:
+		defer func() { <-a.checking }()
 	case <-ctx.Done():
 		return false, fmt.Errorf("zookeeper: %w", ctx.Err())
 	}
@@ -130,7 +132,7 @@ func (a *admission) ask(ctx context.Context) (wait bool, err error) {
 		a.decide(err)
 		return false, err
 	case errors.Is(err, registry.ErrRefused):
-		a.opts.Log.Warn("cannot see whether another bridge of this owner runs", "err", err)
+		a.opts.Log.Warn("cannot check whether another bridge of this owner runs", "err", err)
 	case err != nil || wait:
 		return wait, err
 	}
@@ -138,8 +140,8 @@ func (a *admission) ask(ctx context.Context) (wait bool, err error) {
 	return false, nil
 }
 
-// findPredecessor returns ErrOwner if bridges of ours wrote here as another
-// owner that runs no more, while this one never did.
+// findPredecessor returns ErrOwner if our bridges wrote here as another owner of which
+// no bridge runs now, and never as this owner.
 func (a *admission) findPredecessor(ctx context.Context) error {
 	if len(a.opts.Bridges) == 0 {
 		return nil
@@ -147,7 +149,7 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 	switch wrote, err := a.home.exists(ctx, bridgesNode); {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", a.home.path, err)
-	case wrote && !a.earlier: // else an adopt is in progress, or was given up
+	case wrote && !a.foundPredecessor: // otherwise adopt was started after the refusal
 		return nil // the owner is not new
 	}
 	names, err := owners{a.home.client}.Owners(ctx)
@@ -160,18 +162,18 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 			return err
 		}
 		if same != "" && owner != a.opts.Owner {
-			a.earlier = true
-			return fmt.Errorf("%w: the registry remembers bridge %q under owner %q, of which no bridge runs now, and does not know owner %q; "+
-				"put the owner back if it was changed by mistake, adopt its entries with xds-bridge adopt --from %s --yes, "+
-				"or leave them to nobody with xds-bridge release --owner %s --yes; a deployment of its own has to name its bridges otherwise",
+			a.foundPredecessor = true
+			return fmt.Errorf("%w: bridge %q wrote here as owner %q, of which no bridge runs now, and never as owner %q; "+
+				"restore the owner if it was changed by mistake, adopt its entries with xds-bridge adopt --from %s --yes, "+
+				"or release them with xds-bridge release --owner %s --yes; a separate deployment has to use other names of bridges",
 				ErrOwner, same, owner, a.opts.Owner, owner, owner)
 		}
 	}
 	return nil
 }
 
-// bridgeOf returns a bridge of ours that an owner recorded, if that owner wrote entries
-// and runs no more; empty for none.
+// bridgeOf returns one of our bridges that wrote entries as an owner of which no bridge
+// runs now; empty for none.
 func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) {
 	h := newHome(a.home.client, owner, Open)
 	n, err := h.client.read(ctx, h.node(bridgesNode))
@@ -188,8 +190,8 @@ func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) 
 				return "", fmt.Errorf("read %s: %w", h.path, err)
 			}
 		}
-		// An owner that wrote has a ledger or the marker of a session. Without them
-		// the record proves nothing, because anybody who may write here can make it.
+		// An owner that wrote has a ledger or the marker of a session. Without them the
+		// list of bridges proves nothing, because every user with access can create it.
 		if alive, wrote := exists[0], exists[1] || exists[2]; !alive && wrote {
 			return line, nil
 		}
@@ -197,6 +199,7 @@ func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) 
 	return "", nil
 }
 
+// storeBridges stores that our bridges write as the owner, for findPredecessor.
 func (a *admission) storeBridges(ctx context.Context) error {
 	if len(a.opts.Bridges) == 0 {
 		return nil
@@ -212,9 +215,9 @@ func (a *admission) storeBridges(ctx context.Context) error {
 	return err
 }
 
-// restrictHome removes the rights of everybody that an older version granted on the
-// nodes of the home: with them anybody could delete the fence or create the node
-// alive. A node that another user created is logged, and kept.
+// restrictHome removes the rights that an older version granted to all users on the nodes
+// of the home: every user could delete the fence or create the node alive. A node that
+// another user created is logged and left as it is.
 func (a *admission) restrictHome(ctx context.Context) error {
 	if a.opts.Access == Open {
 		return nil
@@ -230,7 +233,8 @@ func (a *admission) restrictHome(ctx context.Context) error {
 	for _, path := range paths {
 		err := a.home.client.replaceOpenACL(ctx, path, aclAbove(path, a.home.acl))
 		if errors.Is(err, registry.ErrRefused) {
-			a.opts.Log.Warn("a node of the bridge's own is open to everybody, and not ours to close; set its ACL by hand", "path", path, "err", err)
+			a.opts.Log.Warn("node of the bridge is writable by all users, and its ACL cannot be changed; set the ACL manually",
+				"path", path, "err", err)
 		} else if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return fmt.Errorf("ACL of %s: %w", path, err)
 		}

@@ -13,10 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Fence is the right to write as an owner. A node holds its term and holder, and
-// every transaction checks that node. After another process has raised it to a
-// later term, nothing that was sent in an earlier one is applied, however late
-// it arrives.
+// A Fence is the right to write as an owner. A node holds its term and holder, and every
+// transaction checks that node. After another process has raised the node to a later term,
+// no transaction of an earlier term is applied, however late it arrives.
 type Fence struct {
 	Term   int64
 	Holder string
@@ -24,35 +23,36 @@ type Fence struct {
 
 func (f Fence) content() string { return strconv.FormatInt(f.Term, 10) + " " + f.Holder }
 
-// checkLater returns an error unless the term is later than that of the content of a node.
+// checkLater returns an error unless the term is later than the term in a node's content.
 func (f Fence) checkLater(path, content string) error {
 	text, holder, _ := strings.Cut(content, " ")
 	term, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%w: %s holds %.80q, which is no term; delete the node", registry.ErrRefused, path, content)
+		return fmt.Errorf("%w: expected a term in %s, found %.80q; delete the node", registry.ErrRefused, path, content)
 	}
 	if term >= f.Term {
-		return fmt.Errorf("%w: %s has it in term %d, ours is %d; if that process and its replicas do not run any more, delete %s",
-			registry.ErrFenced, holder, term, f.Term, path)
+		return fmt.Errorf("%w: %s holds the fence in term %d, ours is %d; "+
+			"if that process and its replicas no longer run, delete %s", registry.ErrFenced,
+			holder, term, f.Term, path)
 	}
 	return nil
 }
 
-// fence lets a target write only while this process has the right to.
+// fence allows a target to write only while this process has the right to.
 type fence struct {
 	home    *home
 	current func() (Fence, bool)        // nil: no fence
-	raised  atomic.Pointer[raisedFence] // nil: we did not raise the node
+	raised  atomic.Pointer[raisedFence] // nil: this process did not raise the node
 }
 
-// A raisedFence is what we raised the node to.
+// A raisedFence is the fence to which this process raised the node.
 type raisedFence struct {
 	Fence
 	version int32 // of the node
 }
 
-// raise raises the fence if the target is ours to write. Then writes of others that
-// are in flight fail, so that what is read next is changed only by us.
+// raise raises the fence if this process may write. Then the writes of other processes
+// that are in flight fail, so that only this process changes what is read next.
 func (f *fence) raise(ctx context.Context) error {
 	if f.current == nil {
 		return nil
@@ -65,8 +65,8 @@ func (f *fence) raise(ctx context.Context) error {
 	return err
 }
 
-// check returns the operation that checks that the target is still ours to write;
-// none without a fence.
+// check returns the operation that checks whether this process still may write; none
+// without a fence.
 func (f *fence) check(ctx context.Context) ([]any, error) {
 	if f.current == nil {
 		return nil, nil
@@ -82,7 +82,7 @@ func (f *fence) check(ctx context.Context) ([]any, error) {
 	return []any{&zk.CheckVersionRequest{Path: f.home.node(fenceNode), Version: version}}, nil
 }
 
-// recheck is check after the operation has failed.
+// recheck is check after the returned operation has failed.
 func (f *fence) recheck(ctx context.Context) ([]any, error) {
 	if _, ours := f.current(); !ours {
 		return nil, fmt.Errorf("%w while the write was in flight", registry.ErrFenced)
@@ -91,6 +91,7 @@ func (f *fence) recheck(ctx context.Context) ([]any, error) {
 	return f.check(ctx)
 }
 
+// raiseTo raises the node, and returns its version.
 func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
 	if raised := f.raised.Load(); raised != nil && raised.Fence == to {
 		return raised.version, nil

@@ -13,9 +13,10 @@ import (
 //	/xds-bridge/<owner>/alive       ephemeral, exists while a bridge of the owner runs
 //	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, to detect that the owner was changed
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
-//	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, if the leases are kept here
-//	/xds-bridge/<owner>/fence       which replica may write here, and in which term
+//	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, see LeaseStore
+//	/xds-bridge/<owner>/fence       which replica may write here, and in which term, see Fence
 //	/xds-bridge/<owner>/session     exists once a bridge of the owner has written ephemeral entries
+//	/xds-bridge/<owner>/<kind>/…    the texts of a kind, see registry.Recorder
 //	/xds-bridge/<owner>/probe-<x>   ephemeral, created and deleted by Check
 const (
 	homeRoot    = "/xds-bridge"
@@ -29,7 +30,7 @@ const (
 
 func homePath(owner string) string { return homeRoot + "/" + url.PathEscape(owner) }
 
-// A home is the nodes that an owner keeps for itself.
+// A home is the nodes that the bridges of an owner keep for themselves.
 type home struct {
 	client *Client
 	path   string

@@ -13,10 +13,10 @@ import (
 // IDNode is the node of a registry's own id.
 const IDNode = homeRoot + "/id"
 
-// ID returns the id that the registry keeps of itself, from which metadata.Hop
-// makes the hop that identifies it in a path. A registry without one keeps offer
-// from now on; of several bridges that come first at the same time, one wins for
-// all. An empty offer stores none: then ID returns none, or why none could be stored.
+// ID returns the id that the registry keeps of itself. metadata.Hop makes of it the hop
+// that identifies the registry in a path. A registry without an id stores the offer; if
+// several bridges offer at the same time, all get the same one. With an empty offer ID
+// stores nothing, and returns no id, or why none could be stored.
 func (c *Client) ID(ctx context.Context, offer string, access Access) (string, error) {
 	for range 2 {
 		n, err := c.read(ctx, IDNode)
@@ -30,12 +30,12 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 			return "", c.checkCreate(ctx, IDNode)
 		}
 		op := &zk.CreateRequest{Path: IDNode, Data: []byte(offer), Acl: access.acl()}
-		if access == Private { // every bridge may read it
+		if access == Private { // bridges of other users read it
 			op.Acl = append(op.Acl, zk.WorldACL(zk.PermRead)...)
 		}
 		if err := c.createAll(ctx, op); err != nil {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%w: %s was deleted as soon as it was created", registry.ErrConflict, IDNode)
+	return "", fmt.Errorf("%w: %s was deleted right after it was created", registry.ErrConflict, IDNode)
 }

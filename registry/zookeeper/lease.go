@@ -12,24 +12,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A LeaseStore is one node that the replicas of an owner change by compare and
-// swap, each over a client of its own: the lease of one target.
+// A LeaseStore is the node of the lease of one target. The replicas of an owner change it
+// by compare and swap, each over its own client. It implements lease.Store.
 type LeaseStore struct {
 	client *Client
 	path   string
 	acl    []zk.ACL
 }
 
-// NewLeaseStore returns the record of a target of an owner.
+// NewLeaseStore returns the store of the lease of an owner's target.
 func NewLeaseStore(client *Client, owner, target string, access Access) (*LeaseStore, error) {
 	if client == nil || owner == "" || target == "" {
-		return nil, errors.New("zookeeper record: a client, an owner or a target is missing")
+		return nil, errors.New("zookeeper lease: a client, an owner or a target is missing")
 	}
 	h := newHome(client, owner, access)
 	return &LeaseStore{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil
 }
 
-// Load returns the record and its version; nothing and no version if there is none.
+// Load returns the content of the node and its version; nothing and no version if the node
+// does not exist.
 func (r *LeaseStore) Load(ctx context.Context) ([]byte, string, error) {
 	n, err := r.client.read(ctx, r.path)
 	if err != nil || n.stat == nil {
@@ -38,10 +39,11 @@ func (r *LeaseStore) Load(ctx context.Context) ([]byte, string, error) {
 	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
 }
 
-// Save replaces the record if it still has a version, and creates it if the version
-// is empty. It returns registry.ErrConflict if another replica was faster.
-func (r *LeaseStore) Save(ctx context.Context, record []byte, version string) error {
-	var op any = &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}
+// Save replaces the content of the node if the node still has a version. It creates the
+// node if the version is empty. It returns registry.ErrConflict if another replica was
+// faster.
+func (r *LeaseStore) Save(ctx context.Context, content []byte, version string) error {
+	var op any = &zk.CreateRequest{Path: r.path, Data: content, Acl: r.acl}
 	if version == "" {
 		parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
 		if err := r.client.createAll(ctx, parent); err != nil {
@@ -52,7 +54,7 @@ func (r *LeaseStore) Save(ctx context.Context, record []byte, version string) er
 		if err != nil {
 			return fmt.Errorf("version %q of %s: %w", version, r.path, err)
 		}
-		op = &zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)}
+		op = &zk.SetDataRequest{Path: r.path, Data: content, Version: int32(v)}
 	}
 	switch err := r.client.do(ctx, op); {
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):

@@ -13,10 +13,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// owners reads and deletes what the registry remembers of owners.
+// owners reads and deletes what bridges stored in the registry about owners.
 type owners struct{ client *Client }
 
-// Owners returns the owners whose bridges wrote to the registry, or read from it.
+// Owners returns the owners whose bridges wrote to the registry or read from it.
 func (o owners) Owners(ctx context.Context) ([]string, error) {
 	names, err := o.client.list(ctx, homeRoot)
 	if err != nil {
@@ -32,7 +32,7 @@ func (o owners) Owners(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Alive names the process that runs as an owner, empty for none.
+// Alive returns the process that runs as an owner, for messages; empty for none.
 func (o owners) Alive(ctx context.Context, owner string) (string, error) {
 	n, err := o.client.read(ctx, homePath(owner)+"/"+aliveNode)
 	r := parseAlive(n.data)
@@ -42,32 +42,32 @@ func (o owners) Alive(ctx context.Context, owner string) (string, error) {
 	return fmt.Sprintf("process %d on host %q", r.Process, r.Host), nil
 }
 
-// Forget deletes bridges from what the registry remembers of an owner, and all that
-// it keeps for the owner if none is left. Entries stay.
+// Forget deletes bridges from the list of bridges that wrote as an owner. With the last
+// bridge it deletes all nodes of the owner. Entries stay.
 func (o owners) Forget(ctx context.Context, owner string, bridges []string) error {
 	path := homePath(owner) + "/" + bridgesNode
 	n, err := o.client.read(ctx, path)
 	if err != nil {
 		return err
 	}
-	var rest []string
+	var remaining []string
 	for line := range strings.Lines(string(n.data)) {
 		if !slices.Contains(bridges, strings.TrimSpace(line)) {
-			rest = append(rest, line)
+			remaining = append(remaining, line)
 		}
 	}
-	if len(rest) == 0 {
+	if len(remaining) == 0 {
 		return o.client.deleteTree(ctx, homePath(owner))
 	}
-	err = o.client.do(ctx, &zk.SetDataRequest{Path: path, Data: []byte(strings.Join(rest, "")), Version: n.stat.Version})
-	if err != nil {
+	data := []byte(strings.Join(remaining, ""))
+	if err := o.client.do(ctx, &zk.SetDataRequest{Path: path, Data: data, Version: n.stat.Version}); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
 
-// ownerNames are the names of the owners whose bridges wrote to the registry, or read from
-// it, by their marks. They are read with each list of the groups, as far as they may be.
+// ownerNames are the names of the owners whose bridges wrote to the registry or read from
+// it, by their marks. They are read with each list of the groups, if that is allowed.
 type ownerNames struct {
 	owners
 
@@ -78,7 +78,7 @@ type ownerNames struct {
 func (n *ownerNames) refresh(ctx context.Context) {
 	names, err := n.Owners(ctx)
 	if err != nil {
-		return // those that were read before stay known
+		return // the names of the last read stay known
 	}
 	byMark := make(map[string]string, len(names))
 	for _, name := range names {

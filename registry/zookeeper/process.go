@@ -10,19 +10,26 @@ import (
 	"time"
 )
 
-// An aliveProcess is the content of the node alive, about the process that created
-// it. The process counts as running as long as the node's session, unless the
-// system on which both run knows better.
+// An aliveProcess is the content of the node alive: the process that created the node. It
+// counts as running as long as the session of the node, unless this process runs on the
+// same system and knows that it ended.
 type aliveProcess struct {
-	Host    string        `json:"host"`
-	Process int           `json:"process"`
-	System  string        `json:"system,omitempty"`  // in which Process is a number: a boot and a PID namespace; empty: unknown
-	Started string        `json:"started,omitempty"` // when the process began, as its system counts; empty: unknown
-	Timeout time.Duration `json:"timeout"`           // of its session, after which the node goes if the process was killed
-	Writes  writers       `json:"writes,omitempty"`  // empty: unknown, by an older version
+	Host    string `json:"host"`
+	Process int    `json:"process"`
+
+	// System is the boot and the PID namespace in which Process is a number, and Started
+	// is the start of the process in the system's unit; empty: unknown.
+	System  string `json:"system,omitempty"`
+	Started string `json:"started,omitempty"`
+
+	// Timeout is that of the session. If the process is killed, the node is deleted after
+	// this time.
+	Timeout time.Duration `json:"timeout"`
+
+	Writes writers `json:"writes,omitempty"` // empty: unknown, by an older version
 }
 
-// writers says whether other processes may write as the owner too.
+// writers says whether other processes may write as the owner as well.
 type writers string
 
 const (
@@ -30,17 +37,17 @@ const (
 	shared writers = "shared" // under leases
 )
 
-// parseAlive decodes the content of the node; the zero value if it cannot be decoded.
+// parseAlive decodes the content of the node alive. It returns the zero value if the
+// content is invalid.
 func parseAlive(data []byte) aliveProcess {
 	var r aliveProcess
 	_ = json.Unmarshal(data, &r) // as documented
 	return r
 }
 
-// ended reports whether the process is known to have ended, so that its node only
-// waits for its session to end, or is this process. A host name and a number are
-// not enough to know: in each container there is a process 1, and a host name
-// may be that of a whole node.
+// ended reports whether the process is this process, or is known to have ended, so that
+// only its session keeps the node. A host name and a process number are no proof: each
+// container has a process 1, and containers may have the host name of their node.
 func (r aliveProcess) ended() bool {
 	host, err := os.Hostname()
 	if err != nil || r.Host != host || r.Process <= 0 || r.Started == "" || r.System == "" || r.System != system() {
@@ -54,7 +61,7 @@ func (r aliveProcess) ended() bool {
 	return r.Process == os.Getpid() || now != "" && now != r.Started
 }
 
-// system names the boot and the PID namespace of this process; empty if unknown.
+// system returns the boot and the PID namespace of this process; empty if unknown.
 func system() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -67,15 +74,16 @@ func system() string {
 	return strings.TrimSpace(string(boot)) + " " + namespace
 }
 
-// started returns when a process began, in ticks since the boot: field 22 of
-// /proc/<pid>/stat (proc(5)); empty if that cannot be read.
+// started returns the start of a process in ticks since the boot, which is field 22 of
+// /proc/<pid>/stat (proc(5)). It returns an empty string if that cannot be read.
 func started(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return ""
 	}
 	text := string(stat)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before it may hold anything
+	// The name of the process, in parentheses before, may contain any character.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	const field = 22 - 3
 	if len(fields) <= field {
 		return ""

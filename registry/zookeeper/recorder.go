@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// recorder keeps small texts in the home of an owner.
+// recorder stores small texts in the home of an owner.
 type recorder struct{ home *home }
 
 // A Recorder is a registry.Recorder that can be tried.
@@ -29,8 +29,8 @@ func NewRecorder(client *Client, owner string, access Access) Recorder {
 	return recorder{newHome(client, owner, access)}
 }
 
-// TryRecord returns an error if no records can be kept, by a node that it creates and
-// deletes. It leaves nothing but the parent /xds-bridge/<owner>.
+// TryRecord creates and deletes a node, and returns why no texts can be stored. Only the
+// parent /xds-bridge/<owner> may remain.
 func (r recorder) TryRecord(ctx context.Context) error { return r.home.probe(ctx, &Report{}) }
 
 // Records implements registry.Recorder: a text is a node under
@@ -50,16 +50,16 @@ func (r recorder) Records(ctx context.Context, kind string) (map[string]string, 
 			refused = cmp.Or(refused, err)
 		case err != nil:
 			return nil, err
-		case n.stat != nil: // else it was deleted since
+		case n.stat != nil: // otherwise it was deleted after the list
 			all[name] = string(n.data)
 		}
 	}
 	return all, refused
 }
 
-// Record implements registry.Recorder. If one transaction cannot replace all texts,
-// because a node is missing, is refused or the request would be too large, each is a
-// request of its own, several in flight at a time.
+// Record implements registry.Recorder. One transaction replaces all texts. If that fails,
+// because a node is missing or refused or the request would be too large, each text has
+// its own request, with several in flight at a time.
 func (r recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	if r.replace(ctx, kind, texts) {
 		return nil
@@ -83,7 +83,7 @@ func (r recorder) Record(ctx context.Context, kind string, texts map[string]stri
 	return cmp.Or(g.Wait(), refused.Err())
 }
 
-// replace replaces several texts in one transaction, and reports whether it did.
+// replace replaces several texts in one transaction, and reports whether it succeeded.
 func (r recorder) replace(ctx context.Context, kind string, texts map[string]string) bool {
 	var ops []any
 	size := 0
@@ -102,6 +102,7 @@ func (r recorder) replace(ctx context.Context, kind string, texts map[string]str
 	return err == nil
 }
 
+// store stores a text in its node; an empty text deletes the node.
 func (r recorder) store(ctx context.Context, path, text string) error {
 	create := r.home.request(path, text, zk.FlagPersistent)
 	if err := checkSize(create); err != nil {
