@@ -94,7 +94,7 @@ func TestStatus_OwnerHeldElsewhere(t *testing.T) {
 	eventually(t, "nothing else is amiss", func() bool {
 		said := do(t, "status", "-f", file)
 		return said.code == exitFindings && strings.Contains(said.out, "not in sync: zk failing\n") && strings.Contains(said.out, waits) &&
-			strings.Contains(said.out, `nothing is written before it is sure that no other bridge of owner "shop" runs`)
+			strings.Contains(said.out, `writes wait for a check that no other bridge of owner "shop" runs`)
 	})
 	if code, text := r.probe(t, "/readyz"); code != http.StatusOK {
 		t.Errorf("%d: %s", code, text)

@@ -310,7 +310,7 @@ func TestPreflight_SourceRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := do(t, "preflight", "-f", w.importConfig("127.0.0.1:0", ""))
-	r.want(t, exitOK, "‼ id: make /xds-bridge: refused", "let our user read and make /xds-bridge/id")
+	r.want(t, exitOK, "‼ id: create /xds-bridge: refused", "let our user read and make /xds-bridge/id")
 	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermAll)); err != nil {
 		t.Fatal(err)
 	}

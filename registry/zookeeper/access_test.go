@@ -93,8 +93,8 @@ func TestOptions_InvalidAreRefused(t *testing.T) {
 		want string
 	}{
 		"no server":            {zookeeper.Options{}, "set servers to at least one host:port"},
-		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is no path`},
-		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
+		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is not a path`},
+		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot": must be host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
 		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage + ".none"}.Config}, "CA file: open"},
 		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage}.Config}, "has no PEM certificate"},

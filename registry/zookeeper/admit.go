@@ -163,7 +163,7 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 		}
 		if same != "" && owner != a.opts.Owner {
 			a.foundPredecessor = true
-			return fmt.Errorf("%w: bridge %q wrote here as owner %q, of which no bridge runs now, and never as owner %q; "+
+			return fmt.Errorf("%w: bridge %q wrote here under owner %q, of which no bridge runs now, and never under owner %q; "+
 				"restore the owner if it was changed by mistake, adopt its entries with xds-bridge adopt --from %s --yes, "+
 				"or release them with xds-bridge release --owner %s --yes; a separate deployment has to use other names of bridges",
 				ErrOwner, same, owner, a.opts.Owner, owner, owner)

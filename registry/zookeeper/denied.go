@@ -14,29 +14,31 @@ import (
 )
 
 const (
-	// checkedParents is how many parents a check lists in each root: enough that an ACL
-	// of some is found, and done in a second.
+	// checkedParents is the number of parents that a check lists in each root. It takes a
+	// second, and finds an ACL that only some parents have.
 	checkedParents = 1000
 
-	// checkedAtOnce is how many of them are listed at a time.
+	// checkedAtOnce is the number of parents that are listed at a time.
 	checkedAtOnce = 32
 )
 
 // Denied are parents that a check may not list.
 type Denied struct {
 	Paths   []string // in order
-	Checked int      // how many were tried
+	Checked int      // number of parents that were tried
 }
 
-// Error returns an error that names one of them; nil: all may be listed.
+// Error returns an error that names one of the parents; nil if all may be listed.
 func (d *Denied) Error() error {
 	if len(d.Paths) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d of %d parent znodes may not be read, such as %s", registry.ErrRefused, len(d.Paths), d.Checked, d.Paths[0])
+	return fmt.Errorf("%w: %d of %d parent znodes may not be read, such as %s",
+		registry.ErrRefused, len(d.Paths), d.Checked, d.Paths[0])
 }
 
-// try lists parents in the root of a layout, by their names.
+// try lists parents in the root of a layout, by their names. It adds those that may not be
+// listed, and fails for any other reason.
 func (d *Denied) try(ctx context.Context, c *Client, layout Parents, names []string) error {
 	root, suffix := splitPattern(layout)
 	group, ctx := errgroup.WithContext(ctx)

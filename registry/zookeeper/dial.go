@@ -39,9 +39,9 @@ func (s *session) dial(ctx context.Context, network, address string) (net.Conn, 
 	return w, nil
 }
 
-// isBehind reports whether a server has less than a session has seen, by a request over
-// a connection of its own. A server that only lags behind its ensemble
-// catches up by sync before it answers.
+// isBehind reports whether a server is behind the last transaction of the session, by a
+// request over another connection. A server that only lags behind its ensemble catches up
+// before it answers, because of sync.
 func (s *session) isBehind(ctx context.Context, address string, zxid int64) bool {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -59,13 +59,13 @@ func (s *session) isBehind(ctx context.Context, address string, zxid int64) bool
 	if err != nil || at >= zxid {
 		return false
 	}
-	s.opts.Log.Warn("zookeeper has less than this session has seen, as after a wipe or a restore; a new session begins",
+	s.opts.Log.Warn("zookeeper is behind the last transaction of this session (wiped or restored?), starting a new one",
 		"server", address, "zxid", hexID(at), "seen", hexID(zxid))
 	s.pace = pace{} // the next connection follows at once
 	return true
 }
 
-// zxid returns the last transaction of the server that was reported.
+// zxid returns the last transaction that the server reported.
 func (s *session) zxid() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *session) open(ctx context.Context, network, address string) (net.Conn, 
 	return conn, nil
 }
 
-// dialSame returns a dialer to the server that the client is connected to: its name may
-// have the addresses of several servers.
+// dialSame returns a dialer to the server to which the session is connected. The name of
+// the server may have the addresses of several servers.
 func (s *session) dialSame() func(ctx context.Context, network, address string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,39 +118,39 @@ func (o Options) credentials() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zookeeper: passwordFile: %w", err)
 	}
-	password := strings.TrimSpace(string(b)) // as validate reads it
+	password := strings.TrimSpace(string(b)) // as xds-bridge validate reads it
 	if password == "" {
 		return nil, fmt.Errorf("zookeeper: passwordFile %s is empty", o.PasswordFile)
 	}
 	return []byte(o.User + ":" + password), nil
 }
 
-// reauthenticate closes the connection if the credentials in the files have changed
-// since it was made. The session continues.
+// reauthenticate closes the connection if the credentials in the files have changed since
+// it was made. The session continues over another connection.
 func (s *session) reauthenticate() {
 	now, err := s.opts.credentials()
 	s.mu.Lock()
 	w := s.wire
 	s.mu.Unlock()
-	if err == nil && w != nil && !bytes.Equal(now, w.sent) {
-		_ = w.Close() // the library makes another
+	if err == nil && w != nil && !bytes.Equal(now, w.credentials) {
+		_ = w.Close() // the library makes another connection
 	}
 }
 
-// hosts returns the servers in turn. Unlike the library's own it lets the dialer
-// resolve their names, so that they are resolved for every connection and a
-// name that cannot be resolved yet is no error at the start. Only the library's goroutine
-// touches it.
+// hosts returns the servers in turn. In contrast to the host provider of the library, it
+// leaves the names to the dialer. So they are resolved for every connection, and a name
+// that cannot be resolved yet is not an error at the start. Only the library's goroutine
+// uses it.
 type hosts struct {
 	servers []string
 	next    int
-	tried   int // since a connection succeeded
+	tried   int // number of servers since a connection succeeded
 }
 
 // Init implements zk.HostProvider.
 func (h *hosts) Init(servers []string) error {
 	if len(servers) == 0 {
-		return errors.New("no server given")
+		return errors.New("no server")
 	}
 	h.servers = servers
 	return nil
@@ -159,8 +159,8 @@ func (h *hosts) Init(servers []string) error {
 // Len implements zk.HostProvider.
 func (h *hosts) Len() int { return len(h.servers) }
 
-// Next implements zk.HostProvider. The library pauses for a second if retryStart
-// reports that all servers were tried.
+// Next implements zk.HostProvider. RetryStart reports that all servers were tried; then the
+// library pauses for a second.
 func (h *hosts) Next() (server string, retryStart bool) {
 	server = h.servers[h.next%len(h.servers)]
 	retryStart = h.tried > 0 && h.tried%len(h.servers) == 0
@@ -172,13 +172,13 @@ func (h *hosts) Next() (server string, retryStart bool) {
 // Connected implements zk.HostProvider.
 func (h *hosts) Connected() { h.tried = 0 }
 
-// singleConnection limits a client to one connection, because watches are of no use
-// after it: over another one everything has to be read anyway, and the library
-// would first set all watches again, from a position in the log that it does not
-// guard against its own reads. If it is nil there is no limit.
+// singleConnection limits a session to one connection, because watches are useless after
+// the connection has ended: everything has to be read again over the next one. The library
+// would first arm all watches again, from a position in the log that may be behind its own
+// reads. A nil singleConnection has no limit.
 type singleConnection struct {
 	used   bool
-	end    context.CancelCauseFunc // called at the end
+	end    context.CancelCauseFunc // called when the connection has ended
 	events *watchEvents            // receives changes and the loss of the connection; may be nil
 }
 
@@ -188,10 +188,11 @@ func (s *singleConnection) notify(event func(*watchEvents)) {
 	}
 }
 
-// errEnded means that the one connection of a client has ended.
+// errEnded means that the single connection of a session has ended.
 var errEnded = errors.New("the connection has ended")
 
-// dial makes the connection unless there was one. The library makes one at a time.
+// dial makes the connection, and fails if it was made before. The library makes one
+// connection at a time.
 func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, error) {
 	if s == nil {
 		return connect()
@@ -205,16 +206,16 @@ func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, err
 	return conn, err
 }
 
-// The library pauses only if no server is reachable. A server that accepts
-// connections and closes them would be called without end, by every client at
-// once. So what follows a connection too soon waits, each time twice as long. A dial
-// that fails is no connection: after an outage the next one is made at once.
-const paceReset = 10 * time.Second // a connection that lasts so long resets the wait
+// paceReset is the duration of a connection that resets its pace.
+const paceReset = 10 * time.Second
 
-// A pace limits the rate of connections. One is made at a time.
+// A pace limits the rate of connections. The library pauses only if no server is reachable,
+// so that all clients would call a server without end that closes each connection. If a
+// connection follows another one too soon, it waits, each time twice as long. A failed dial
+// does not count, so that nothing waits after an outage.
 type pace struct {
 	last  time.Time
-	count int // of connections in a row, each soon after the one before
+	count int // of connections in a row, each soon after the last one
 }
 
 // next waits until the next connection may be made, or ctx ends.
@@ -227,14 +228,14 @@ func (p *pace) next(ctx context.Context) {
 	}
 }
 
-// connected records that a connection was made.
+// connected counts a connection.
 func (p *pace) connected() { p.count, p.last = p.count+1, time.Now() }
 
-// addresses checks a list of servers, and returns them with their ports, and the
-// chroot that follows the last one, as in host1:2181,host2:2181/app.
+// addresses checks a list of servers. It returns them with their ports, and the chroot that
+// follows the last one, as in host1:2181,host2:2181/app.
 func addresses(servers []string) (out []string, root string, err error) {
 	if len(servers) == 0 {
-		return nil, "", errors.New("zookeeper: no server given; set servers to at least one host:port")
+		return nil, "", errors.New("zookeeper: no server; set servers to at least one host:port")
 	}
 	for i, s := range servers {
 		if i == len(servers)-1 {
@@ -247,11 +248,11 @@ func addresses(servers []string) (out []string, root string, err error) {
 		if err != nil {
 			host, port = strings.Trim(s, "[]"), "2181"
 			if strings.Contains(host, ":") && !strings.HasPrefix(s, "[") {
-				return nil, "", fmt.Errorf("zookeeper: server %q: an IPv6 address is written in brackets, as in [::1]:2181", s)
+				return nil, "", fmt.Errorf("zookeeper: server %q: put the IPv6 address in brackets, as in [::1]:2181", s)
 			}
 		}
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
-			return nil, "", fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
+			return nil, "", fmt.Errorf("zookeeper: server %q: must be host:port, such as 127.0.0.1:2181", s)
 		}
 		out = append(out, net.JoinHostPort(host, port))
 	}
@@ -266,7 +267,7 @@ func splitChroot(server string) (host, root string, err error) {
 	}
 	for part := range strings.SplitSeq(path, "/") {
 		if err := checkName(part); err != nil {
-			return "", "", fmt.Errorf("zookeeper: server %q: the chroot is no path: %w", server, err)
+			return "", "", fmt.Errorf("zookeeper: server %q: the chroot is not a path: %w", server, err)
 		}
 	}
 	return host, "/" + path, nil

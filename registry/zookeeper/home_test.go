@@ -129,7 +129,7 @@ func TestCheck(t *testing.T) {
 		must(t, server.SetACL(root, zkfake.WorldACL(zkfake.PermRead)))
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
-		if report.Read != nil || !errors.Is(report.Write, registry.ErrRefused) || !strings.Contains(report.Write.Error(), "make "+root+"/") {
+		if report.Read != nil || !errors.Is(report.Write, registry.ErrRefused) || !strings.Contains(report.Write.Error(), "create "+root+"/") {
 			t.Errorf("Check = %+v, want a refusal to write into the root", report)
 		}
 		if left := server.Paths(root); len(left) != 1 {

@@ -12,36 +12,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A query is what a request reads of a node.
+// A query reads a node.
 type query struct {
 	path  string
 	kind  queryKind
-	watch bool // for the next change of the answer
+	watch bool // arms a watch for the next change of the answer
 }
 
-// A queryKind is what there is to read of a node.
+// A queryKind is the part of a node that a query reads.
 type queryKind uint8
 
 const (
 	ofExistence queryKind = iota
 	ofData
-	ofChildren // their names
+	ofChildren // the names of its children
 )
 
-// node is what a query read of a node.
+// node is the answer to a query.
 type node struct {
 	data     []byte
 	children []string
 	stat     *zk.Stat // nil: it does not exist
 }
 
-// conn makes requests on the library's connection below a chroot, as Java's client does:
-// every path is below it, in requests and in reported changes.
+// conn makes requests over the connection of the library below a chroot, as the client of
+// Java does: users see paths below the chroot, in requests and in reported changes.
 type conn struct {
 	*zk.Conn
 	root string // absolute, without a slash at its end; empty: none
 }
 
+// under returns a path as the server knows it.
 func (c conn) under(path string) string {
 	if path == "/" && c.root != "" {
 		return c.root
@@ -57,8 +58,7 @@ func (c conn) above(path string) string {
 	return "/"
 }
 
-// query makes a query. A node that does not exist is an error unless its existence is
-// asked for.
+// query makes a query. A node that does not exist is an error, except for ofExistence.
 func (c conn) query(q query) (n node, err error) {
 	path, exists := c.under(q.path), true
 	switch {
@@ -81,6 +81,7 @@ func (c conn) query(q query) (n node, err error) {
 	return n, nil
 }
 
+// operation returns an operation with its path as the server knows it.
 func (c conn) operation(op any) any {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
@@ -92,18 +93,19 @@ func (c conn) operation(op any) any {
 	case *zk.CheckVersionRequest:
 		return &zk.CheckVersionRequest{Path: c.under(op.Path), Version: op.Version}
 	default:
-		panic(fmt.Sprintf("an operation of type %T", op)) // the package has no other
+		panic(fmt.Sprintf("operation of type %T", op)) // the package uses no other
 	}
 }
 
-// createRoot creates the chroot, and reports whether there was none before.
+// createRoot creates the chroot. It reports whether it did, so that a request that failed
+// may succeed now.
 func (c conn) createRoot() bool {
 	if exists, _, err := c.Exists(c.root); exists || err != nil {
 		return false
 	}
 	for _, path := range prefixes(c.root) {
 		if _, err := c.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return false // the request fails as before
+			return false // the request would fail again
 		}
 	}
 	return true
@@ -117,7 +119,7 @@ func (c *Client) get(ctx context.Context, path string) (node, error) {
 	return c.query(ctx, query{path: path, kind: ofData})
 }
 
-// read is get for a node that may not exist: then its stat is nil.
+// read is get for a node that may not exist. Then the stat is nil.
 func (c *Client) read(ctx context.Context, path string) (node, error) {
 	n, err := c.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -141,7 +143,7 @@ func (c *Client) list(ctx context.Context, path string) ([]string, error) {
 	return n.children, nil
 }
 
-// exists returns the stat of a node, nil if there is none.
+// exists returns the stat of a node; nil if the node does not exist.
 func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	n, err := c.query(ctx, query{path: path})
 	return n.stat, err
@@ -152,8 +154,8 @@ func (c *Client) do(ctx context.Context, op any) error {
 	return err
 }
 
-// multi applies operations in one transaction. If one of them failed, at is its
-// index.
+// multi applies operations in one transaction. If an operation failed, at is its index;
+// -1 if the request failed.
 func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 	results, err := call(ctx, c.session, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
 	if err == nil {
@@ -167,6 +169,7 @@ func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 	return -1, err
 }
 
+// multi applies operations in one transaction. It creates the chroot if that is missing.
 func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
 	below := c.below(ops)
 	results, err := c.Multi(below...)
@@ -187,8 +190,8 @@ func (c conn) below(ops []any) []any {
 	return below
 }
 
-// createAll creates a node and those above it, unless it exists. Those in a home have
-// the ACL of the node.
+// createAll creates a node and the nodes above it, see aclAbove. A node that exists is not
+// an error.
 func (c *Client) createAll(ctx context.Context, op *zk.CreateRequest) error {
 	err := c.do(ctx, op)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -199,7 +202,7 @@ func (c *Client) createAll(ctx context.Context, op *zk.CreateRequest) error {
 		err = c.do(ctx, op)
 	}
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("make %s: %w", op.Path, err)
+		return fmt.Errorf("create %s: %w", op.Path, err)
 	}
 	return nil
 }
@@ -216,9 +219,8 @@ func (c *Client) store(ctx context.Context, create *zk.CreateRequest) error {
 	return nil
 }
 
-// checkCreate returns an error if the ACL does not let us create a node that does not
-// exist, or the first of those above it that do not. Its transaction fails in
-// any case, so that no watch fires.
+// checkCreate returns an error if an ACL denies the creation of a node, or of the topmost
+// missing node above it. Its transaction fails in any case, so that no watch fires.
 func (c *Client) checkCreate(ctx context.Context, path string) error {
 	for parentOf(path) != "/" {
 		stat, err := c.exists(ctx, parentOf(path))
@@ -235,16 +237,16 @@ func (c *Client) checkCreate(ctx context.Context, path string) error {
 		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
 	}
 	_, err := call(ctx, c.session, func(conn conn) ([]zk.MultiResponse, error) {
-		return conn.Multi(conn.below(ops)...) // which creates no chroot
+		return conn.Multi(conn.below(ops)...) // not conn.multi, which creates the chroot
 	})
 	if errors.Is(err, registry.ErrRefused) {
-		return fmt.Errorf("make %s: %w", path, err)
+		return fmt.Errorf("create %s: %w", path, err)
 	}
 	return nil
 }
 
-// delete deletes a node of ours. It is no error if the node does not exist, is in use,
-// or is an empty one of a home that another user created, where it means nothing.
+// delete deletes one of our nodes. It is not an error if the node does not exist or has
+// children, or if another user created it as the root of a home.
 func (c *Client) delete(ctx context.Context, path string) error {
 	err := c.do(ctx, &zk.DeleteRequest{Path: path, Version: -1})
 	if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) ||
@@ -254,8 +256,8 @@ func (c *Client) delete(ctx context.Context, path string) error {
 	return fmt.Errorf("delete %s: %w", path, err)
 }
 
-// deleteTree deletes a node of ours and all below it except ephemeral nodes, which
-// other processes keep.
+// deleteTree deletes one of our nodes and all nodes below it, except for ephemeral nodes,
+// which belong to running processes.
 func (c *Client) deleteTree(ctx context.Context, path string) error {
 	names, err := c.list(ctx, path)
 	if err != nil {
@@ -273,6 +275,7 @@ func (c *Client) deleteTree(ctx context.Context, path string) error {
 	return c.delete(ctx, path)
 }
 
+// replaceOpenACL sets the ACL of a node if all users have all rights on it.
 func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) error {
 	_, err := call(ctx, c.session, func(conn conn) (*zk.Stat, error) {
 		now, stat, err := conn.GetACL(conn.under(path))

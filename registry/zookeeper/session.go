@@ -144,7 +144,7 @@ func (s *session) closeWire() {
 	}
 }
 
-// event is the library's callback. It must not block.
+// event is the callback of the library. It must not block.
 func (s *session) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: s.root}.above(e.Path)
@@ -159,7 +159,7 @@ func (s *session) event(e zk.Event) {
 		s.connected(e.Server)
 	case zk.StateDisconnected, zk.StateExpired:
 		s.disconnected(e.Server)
-	default: // one of these follows
+	default: // followed by one of the states above
 	}
 	after, closing := s.state, s.closing
 	s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *session) connected(server string) {
 	default:
 	}
 	select {
-	case <-s.ready: // already
+	case <-s.ready: // it is closed
 	default:
 		close(s.ready)
 	}
@@ -219,8 +219,8 @@ func (s *session) disconnected(server string) {
 	}
 }
 
-// onLost returns a channel that is ready after a session was replaced by
-// another, until stop is called.
+// onLost returns a channel that is ready after another session replaced the last one,
+// until stop is called.
 func (s *session) onLost() (lost <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	s.mu.Lock()
@@ -242,18 +242,20 @@ func (s *session) signalLost() {
 func (s *session) log(before, after State) {
 	switch {
 	case after.Connected && before.Session != 0 && before.Session != after.Session:
-		s.opts.Log.Warn("zookeeper session was lost, a new one begun", "server", after.Server, "session_id", hexID(after.Session))
+		s.opts.Log.Warn("zookeeper session expired, new session established",
+			"server", after.Server, "session_id", hexID(after.Session))
 	case after.Connected && !before.Connected:
-		s.opts.Log.Info("zookeeper connected", "server", after.Server, "session_id", hexID(after.Session), "session_timeout", after.Timeout)
+		s.opts.Log.Info("zookeeper connected",
+			"server", after.Server, "session_id", hexID(after.Session), "session_timeout", after.Timeout)
 	case before.Connected && !after.Connected:
-		s.opts.Log.Warn("zookeeper connection was lost", "server", after.Server, "err", after.LastError)
+		s.opts.Log.Warn("zookeeper connection lost", "server", after.Server, "err", after.LastError)
 	}
 }
 
 func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
 
-// printer logs the library's messages for debugging. All of them are about
-// connections, which event logs.
+// printer logs the messages of the library at the level debug. All of them are about
+// connections, which session.log logs.
 type printer struct{ log *slog.Logger }
 
 // Printf implements zk.Logger.
@@ -264,10 +266,10 @@ func (p printer) Printf(format string, args ...any) {
 var errClosed = errors.New("the client is closed")
 
 // errOversized is wrapped if an answer is larger than ReceiveLimit.
-var errOversized = fmt.Errorf("%w: the answer is larger than limits.maxReceive allows", registry.ErrRefused)
+var errOversized = fmt.Errorf("%w: the answer exceeds limits.maxReceive", registry.ErrRefused)
 
-// call makes one request. If ctx ends first, it fails at once; what the
-// request does then is unknown, but it happens before any request made later.
+// call makes one request. If ctx ends first, it fails at once. Whether the request is
+// applied is then unknown, but it is not applied after a later request.
 func call[T any](ctx context.Context, s *session, request func(conn) (T, error)) (T, error) {
 	var zero T
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
@@ -293,7 +295,8 @@ func call[T any](ctx context.Context, s *session, request func(conn) (T, error))
 	}
 }
 
-// begin waits for a session and counts a call. The caller calls s.calls.Done at its end.
+// begin waits for a session and counts a call. The caller calls s.calls.Done when the call
+// has ended.
 func (s *session) begin(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -323,12 +326,12 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) unreachable(ctx context.Context) error {
 	last := s.State().LastError
 	if last == "" {
-		last = "no server has answered yet"
+		last = "no server answered"
 	}
 	return fmt.Errorf("zookeeper: no session with %s: %s: %w", s.opts.Servers, last, ctx.Err())
 }
 
-// translate turns the library's errors into those of package registry.
+// translate converts the errors of the library to those of package registry.
 func (s *session) translate(err error) error {
 	switch {
 	case err == nil:
@@ -340,9 +343,10 @@ func (s *session) translate(err error) error {
 		return err
 	case errors.Is(err, zk.ErrNoAuth):
 		s.reauthenticate()
-		return fmt.Errorf("%w: %w; the node's ACL does not let us: check user, passwordFile and the ACL", registry.ErrRefused, err)
+		return fmt.Errorf("%w: %w; the ACL of the node denies access: check user, passwordFile and the ACL",
+			registry.ErrRefused, err)
 	case errors.Is(err, zk.ErrNothing):
-		return fmt.Errorf("%w, %d bytes: raise it", errOversized, s.opts.ReceiveLimit)
+		return fmt.Errorf("%w of %d bytes; raise it", errOversized, s.opts.ReceiveLimit)
 	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrInvalidACL),
 		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)

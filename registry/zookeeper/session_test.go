@@ -239,10 +239,10 @@ func TestUnreachable(t *testing.T) {
 		read(t, target, groupN(1))
 		before := client.State().Reconnects
 		held, err := target.Read(t.Context(), groupN(0))
-		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "limits.maxReceive allows, 4096 bytes") {
+		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "exceeds limits.maxReceive of 4096 bytes") {
 			t.Errorf("Read = %d entries, %v, want a refusal with the limit", len(held), err)
 		}
-		read(t, target, groupN(1)) // it costs its own request alone
+		read(t, target, groupN(1)) // it fails only its own request
 		if n := client.State().Reconnects; n != before {
 			t.Errorf("reconnects = %d, want none", n-before)
 		}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A follower is told of everything that happens to the connection of a client that it
-// shares with others.
+// A follower receives the events of a connection that several users share.
 type follower struct {
 	events *watchEvents
 	end    context.CancelCauseFunc // called when the connection is lost
@@ -16,10 +15,10 @@ type follower struct {
 
 var errLost = errors.New("the connection was lost")
 
-// share returns a watcher over a client that others use too, in place of one with a
-// connection of its own, and a function that ends it. Its watches end with the
-// connection, as the client makes the next one without them. That function closes the
-// connection if it is said to be there still, so that the server keeps none of them.
+// share returns a watcher over a client that others use as well, and a function that ends
+// it. Its watches end with the connection, because the client makes the next connection
+// without them. So that the server keeps none of them, end closes the connection if the
+// caller passes that it is still connected.
 func share(c *Client, f *follower) (w *watcher, end func(connected bool)) {
 	c.mu.Lock()
 	c.follower = f
@@ -35,7 +34,8 @@ func share(c *Client, f *follower) (w *watcher, end func(connected bool)) {
 	}
 }
 
-// awaitLoss waits until the library has noticed that the connection is closed.
+// awaitLoss waits until the library has noticed that the connection is closed, a second at
+// most.
 func (s *session) awaitLoss() {
 	s.mu.Lock()
 	lost := s.notConnected
@@ -48,7 +48,7 @@ func (s *session) awaitLoss() {
 	}
 }
 
-// notify calls a function with the follower of the connection, if there is one.
+// notify calls a function with the follower, if there is one.
 func (s *session) notify(event func(*follower)) {
 	s.mu.Lock()
 	f := s.follower

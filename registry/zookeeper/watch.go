@@ -14,14 +14,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A watcher reads and watches nodes over a client for a single connection.
+// A watcher reads and watches nodes over one connection.
 type watcher struct {
 	client *Client
 	events *watchEvents
 }
 
-// newWatcher returns a watcher that connects in the background. Once its connection
-// has ended, it calls end.
+// newWatcher returns a watcher that connects in the background. It calls end when its
+// connection has ended.
 func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) (*watcher, error) {
 	client, err := dial(opts, &singleConnection{end: end, events: events})
 	if err != nil {
@@ -30,13 +30,13 @@ func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) 
 	return &watcher{client, events}, nil
 }
 
-// watchesSet is the longest time in which the library sets the watches of an earlier
-// connection again. There are none, but it would find one that is armed meanwhile,
-// and race with the answer to it.
+// watchesSet is the longest time in which the library arms the watches of an earlier
+// connection again. There are none, but a watch that is armed meanwhile would be one of
+// them, and race with its own answer.
 const watchesSet = time.Millisecond
 
-// begin waits for the connection, and makes its server catch up with its leader:
-// one that lags would show an old state as if it were whole.
+// begin waits for the connection, and makes its server catch up with the leader. Otherwise
+// a server that lags would show an old state as complete.
 func (w *watcher) begin(ctx context.Context) error {
 	if _, err := call(ctx, w.client.session, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
 		return fmt.Errorf("sync: %w", err)
@@ -60,7 +60,7 @@ func (w *watcher) query(ctx context.Context, q query) (node, error) {
 	return n, err
 }
 
-// await makes a query by a function. If the node does not exist it watches for its
+// await makes a query by a function. If the node does not exist, await watches for its
 // creation.
 func (w *watcher) await(ctx context.Context, q query, by queryFunc) (node, error) {
 	n, err := by(ctx, q)
@@ -77,16 +77,16 @@ func (w *watcher) await(ctx context.Context, q query, by queryFunc) (node, error
 	return n, err
 }
 
-// A watch reports the next change of a node, once: of the names of its children, or of
-// its data, where its creation is one too. It reports the end of the node in any case.
+// A watch reports the next change of a node, once: either of the names of its children, or
+// of its data or existence. In both cases it reports the deletion of the node.
 type watch struct {
 	path     string
 	children bool
 }
 
-// watchEvents gathers the changes that the library's callback reports, which must
-// not block. It knows which watches are armed: the library keeps a channel
-// for each request that arms one, so an armed one is not armed again.
+// watchEvents collects the changes that the callback of the library reports, which must
+// not block. It knows the armed watches and arms none of them again, because the library
+// keeps a channel for each request that arms one.
 type watchEvents struct {
 	ready chan struct{}
 
@@ -96,13 +96,13 @@ type watchEvents struct {
 	broken bool // the connection was lost since the last reset
 }
 
-// newWatchEvents returns an empty set that signals ready.
+// newWatchEvents returns a collection that signals ready after a change.
 func newWatchEvents(ready chan struct{}) *watchEvents {
 	return &watchEvents{ready: ready, paths: make(map[string]struct{}), armed: make(map[watch]struct{})}
 }
 
-// arm reports whether a watch is to be armed, and records it as armed, before
-// the request: its event may come before the answer is seen.
+// arm reports whether to arm a watch, and marks it as armed. It is called before the
+// request, because the event may come before the answer.
 func (e *watchEvents) arm(w watch) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -145,8 +145,7 @@ func (e *watchEvents) disconnected() {
 	wake(e.ready)
 }
 
-// drain returns the changed paths and whether the connection was lost, and
-// removes the paths.
+// drain returns and removes the changed paths. Broken reports that the connection was lost.
 func (e *watchEvents) drain() (paths []string, broken bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,8 +154,8 @@ func (e *watchEvents) drain() (paths []string, broken bool) {
 	return paths, e.broken
 }
 
-// reset removes all changes, because everything is about to be read. What is armed
-// stays armed.
+// reset removes all changes, because everything is about to be read. Armed watches stay
+// armed.
 func (e *watchEvents) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

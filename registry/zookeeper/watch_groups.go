@@ -12,13 +12,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// verifyAfter is how long after a write a parent is read back, and watched from then on: a
-// write of our own ends the watch. It is long enough for the writes of a burst to be read
-// back together.
+// verifyAfter is the time after a write when a parent is read back and watched again: our
+// own write ended its watch. The writes of a burst are read back together.
 const verifyAfter = 500 * time.Millisecond
 
 // Watch implements registry.Watcher. Without a connection for watches it reads a group
-// without watching it. Once there is one, Changes returns every group.
+// without watching it; as soon as there is one, Changes returns every group.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	by, err := t.client.watches.add(ctx, group)
 	if err != nil {
@@ -33,39 +32,39 @@ func (t *Target) Changed() <-chan struct{} { return t.client.watches.ready }
 // Changes implements registry.Watcher.
 func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 
-// Unwatched returns why changes by others to groups that are watched may be missed now;
-// nil: Changes returns them.
+// Unwatched returns why Changes may miss changes by others to watched groups now; nil: it
+// misses none.
 func (c *Client) Unwatched() error { return c.watches.unwatched() }
 
-// A connection for watches that failed is repeated after these times. A server that starts
-// resets the first; one with too many from our address refuses each.
+// The bounds of the wait after a failed connection for watches. A server that starts resets
+// the first connections. A server with too many connections from our address refuses each.
 const minWatchRetry, maxWatchRetry = time.Second, 30 * time.Second
 
-// groupWatches watches the lists that are read of groups. A watch does not say who
-// made the change that it reports.
+// groupWatches watches the lists of groups when they are read. A watch does not say who
+// made the reported change.
 //
-// The watches have a connection of their own, because a watch ends with its
-// connection, see singleConnection. It is to the server of the client, so that the
-// client can read what a watch reports. If either connection ends, every group
-// counts as changed. A goroutine makes the next connection, because nothing else may
-// happen until others change something.
+// The watches have their own connection, because a watch ends with its connection, see
+// singleConnection. The connection is to the server of the client, so that the client can
+// read a reported change. If either connection ends, every group counts as changed. A
+// goroutine makes the next connection, because there may be no other cause to connect
+// until others change something.
 type groupWatches struct {
-	client     *Client // that writes
+	client     *Client // it writes
 	ready      chan struct{}
 	ended      chan struct{} // ready after a connection for watches ended or failed
 	connecting chan struct{} // holds a value while a goroutine connects
 	running    sync.WaitGroup
 
 	mu      sync.Mutex
-	watcher *watcher                    // over the last connection; nil: none was made
-	writer  State                       // of client when that was made
-	fails   int                         // connections in a row
-	err     error                       // of the last of these
-	retry   time.Time                   // when a connection may be made again, after one failed
-	missed  bool                        // groups may be without a watch which Changes does not report
+	groups  map[registry.Group]struct{} // the watched ones
+	readers map[string][]registry.Group // of a list since its watch last fired, by path
+	missed  bool                        // groups may have no watch, and Changes has not reported them
 	lost    bool                        // Changes has to report all groups
-	groups  map[registry.Group]struct{} // watched
-	readers map[string][]registry.Group // of a list since its watch fired last, by path
+	watcher *watcher                    // over the last connection; nil: none was made
+	writer  State                       // of client when that connection was made
+	fails   int                         // failed connections in a row
+	err     error                       // of the last one
+	retry   time.Time                   // of the next connection, after one failed
 	stop    context.CancelFunc          // ends keepConnected; nil: it was not started
 	closed  bool
 }
@@ -77,7 +76,7 @@ func newGroupWatches(c *Client) *groupWatches {
 	}
 }
 
-// close closes the connection for watches. No other follows.
+// close closes the connection for watches, and makes no other.
 func (w *groupWatches) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -92,8 +91,8 @@ func (w *groupWatches) close() {
 	w.running.Wait()
 }
 
-// add returns a function that watches the lists of a group that it reads, if there is a
-// connection for that.
+// add adds a group to the watched ones. It returns a function that reads lists of the group
+// and watches them if there is a connection for watches.
 func (w *groupWatches) add(ctx context.Context, group registry.Group) (queryFunc, error) {
 	w.start(ctx)
 	watcher, err := w.connect(ctx)
@@ -127,7 +126,7 @@ func (w *groupWatches) addReader(group registry.Group, path string) {
 	}
 }
 
-var errNotWatching = errors.New("the connection for watches was lost, and the next one is being made")
+var errNotWatching = errors.New("the connection for watches was lost, reconnecting")
 
 // unwatched implements Client.Unwatched.
 func (w *groupWatches) unwatched() error {
@@ -172,7 +171,7 @@ func (w *groupWatches) drain() (groups []registry.Group) {
 	return slices.Compact(groups)
 }
 
-// start starts keepConnected, once.
+// start starts keepConnected at the first call.
 func (w *groupWatches) start(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +183,7 @@ func (w *groupWatches) start(ctx context.Context) {
 	w.running.Go(func() { w.keepConnected(ctx) })
 }
 
-// keepConnected connects again whenever a connection ended or failed.
+// keepConnected connects again after each connection that ended or failed.
 func (w *groupWatches) keepConnected(ctx context.Context) {
 	for {
 		select {
@@ -196,14 +195,14 @@ func (w *groupWatches) keepConnected(ctx context.Context) {
 		wait := time.Until(w.retry)
 		w.mu.Unlock()
 		registry.Sleep(ctx, wait)
-		if _, err := w.connect(ctx); err != nil { // the client is not connected, and waited for that
+		if _, err := w.connect(ctx); err != nil { // connect waited for the client in vain
 			wake(w.ended)
 		}
 	}
 }
 
-// connect returns a watcher to the server that the client is connected to; nil
-// if there can be none now.
+// connect returns a watcher over a connection to the server of the client; nil if there
+// can be none now.
 func (w *groupWatches) connect(ctx context.Context) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.Timeout)
 	defer cancel()
@@ -239,7 +238,7 @@ func (w *groupWatches) connect(ctx context.Context) (*watcher, error) {
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// connected handles the result of a connection, and reports whether it is used.
+// connected handles the result of a dial, and reports whether the connection is used.
 func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +261,7 @@ func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	return true
 }
 
-// failed records that a connection failed. The caller holds mu.
+// failed schedules the next connection after one failed. The caller holds mu.
 func (w *groupWatches) failed(writer State, err error) {
 	if w.closed {
 		return
@@ -274,11 +273,12 @@ func (w *groupWatches) failed(writer State, err error) {
 	if w.fails == 1 {
 		log = w.client.opts.Log.Warn
 	}
-	log("zookeeper watch connection failed, retrying; what others change meanwhile is found once it is established",
+	log("zookeeper watch connection failed, retrying; changes by others are found once it is established",
 		"server", writer.Server, "retry_in", wait, "err", err)
 	wake(w.ended)
 }
 
+// dial connects a watcher to the server of the client.
 func (w *groupWatches) dial(ctx context.Context, server string) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.DialTimeout)
 	defer cancel()
@@ -286,10 +286,11 @@ func (w *groupWatches) dial(ctx context.Context, server string) (*watcher, error
 	opts := w.client.opts
 	opts.Servers, opts.Log, opts.Observe = []string{server + w.client.root}, nil, nil
 	opts.Dial = w.client.dialSame()
-	next, err := newWatcher(opts, newWatchEvents(w.ready), func(err error) { //nolint:contextcheck // its client ends by Close
+	lost := func(err error) {
 		end(err)
 		wake(w.ended)
-	})
+	}
+	next, err := newWatcher(opts, newWatchEvents(w.ready), lost) //nolint:contextcheck // its client ends by Close
 	if err != nil {
 		end(nil)
 		return nil, err

@@ -14,32 +14,43 @@ import (
 	"time"
 )
 
-// wire is a connection as the library sees it. It does what the library does
-// not: it authenticates before the first request of every connection, reads
-// the timeout that the server grants, limits the wait for a silent server,
-// and refuses what is not an answer of ZooKeeper, or is too large, before
-// memory is allocated for it.
+// wire is a connection as the library uses it, and does what the library does not:
+//
+//   - It authenticates before the first request of every connection.
+//   - It reads the timeout that the server grants.
+//   - It limits the wait for a server that does not answer the handshake.
+//   - It refuses packets that are too large or not an answer of ZooKeeper, before memory is
+//     allocated for them.
+//   - It arms watches of which the library does not know, see wire_watch.go.
 type wire struct {
 	net.Conn
-	sent      []byte // the credentials of this connection; empty: none
-	auth      []byte // those that are not sent yet
-	limit     int
-	handshake time.Duration
-	isBehind  func(zxid int64) bool // whether the server has less than this; called if it closes the connection at the handshake
+
+	// Immutable.
+	credentials []byte // empty: none
+	limit       int    // of an answer, in bytes
+	handshake   time.Duration
+
+	// isBehind reports whether the server is behind a transaction. It is called if the
+	// server closes the connection during the handshake.
+	isBehind func(zxid int64) bool
 
 	session atomic.Int64 // 0 until the server has answered
 	timeout atomic.Int32 // of the session, in milliseconds
-	zxid    atomic.Int64 // of the server, in the last answer that held it
-	seen    int64        // the last transaction that the session has seen, as the connect request says
+	zxid    atomic.Int64 // of the server, in the last answer that had one
 
-	// Only the library's reader touches these.
-	in   *bufio.Reader
-	head []byte // read, and not yet returned by Read
-	rest int    // of the packet, not yet read from the connection
+	// Owned by the library's goroutine that writes. The one that reads uses seen after the
+	// connect request was sent.
+	unsent []byte // credentials to be sent before the next request
+	seen   int64  // the last transaction of the session, by the connect request
+
+	// Owned by the library's goroutine that reads.
+	in       *bufio.Reader
+	head     []byte // read, and not returned by Read yet
+	bodyLeft int    // bytes of the packet that are not read yet
 
 	mu      sync.Mutex
 	err     error                // why the connection cannot be used
-	watches map[watchRequest]int // to be armed by so many requests
+	watches map[watchRequest]int // number of requests that arm a watch each
 }
 
 const (
@@ -50,35 +61,35 @@ const (
 	maxAnswer          = 1 << 30
 	maxConnectResponse = 1 << 10
 
-	// codeNothing is NOTHING of ZooKeeper's KeeperException. No server answers with
-	// it, so wire uses it for an answer over the limit. The library returns
-	// zk.ErrNothing for it.
+	// codeNothing is NOTHING of ZooKeeper's KeeperException, for which the library returns
+	// zk.ErrNothing. No server answers with it, so that wire uses it for an answer over the
+	// limit.
 	codeNothing = -117
 )
 
-// errPacket is wrapped if the other side does not answer as ZooKeeper does.
+// errPacket is wrapped if the server does not speak the protocol of ZooKeeper.
 var errPacket = errors.New("not an answer of ZooKeeper")
 
-// errNoAnswer is wrapped if the server closes a connection in place of a session.
+// errNoAnswer is wrapped if the server closes a connection during the handshake.
 var errNoAnswer = errors.New("the server closed the connection without an answer: " +
-	"it has as many from this address as its maxClientCnxns allows (60 by default), or is not serving")
+	"this address has reached its maxClientCnxns (60 by default), or the server is not serving")
 
 func newWire(raw net.Conn, auth []byte, opts Options) *wire {
 	return &wire{
-		Conn: raw, sent: auth, auth: auth, limit: opts.ReceiveLimit, handshake: opts.DialTimeout,
+		Conn: raw, credentials: auth, unsent: auth, limit: opts.ReceiveLimit, handshake: opts.DialTimeout,
 		in: bufio.NewReaderSize(raw, 64<<10),
 	}
 }
 
-// failure returns why the connection cannot be used, nil if it can, as far as is known.
+// failure returns why the connection cannot be used; nil if no failure is known.
 func (w *wire) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// SetReadDeadline implements net.Conn. It shortens the library's wait for the answer
-// to the first packet.
+// SetReadDeadline implements net.Conn. It shortens the library's wait for the answer to
+// the first packet.
 func (w *wire) SetReadDeadline(t time.Time) error {
 	if soon := time.Now().Add(w.handshake); !t.IsZero() && w.session.Load() == 0 && t.After(soon) {
 		t = soon
@@ -86,11 +97,11 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t)
 }
 
-// Write implements net.Conn. Once there is a session it returns no error but
-// closes the connection, which the library's reader notices. On an error the
-// library would answer the request, answer it again as the connection ends, and
-// a third time if the client closes meanwhile. The channel of a request has room
-// for two answers, so Close would never return.
+// Write implements net.Conn. During a session it returns no error: it closes the
+// connection, which the library's reader notices. On an error the library would answer the
+// request, answer it again when the connection ends, and a third time if the client closes
+// meanwhile. The channel of a request has room for two answers, so that Close would block
+// forever.
 func (w *wire) Write(p []byte) (int, error) {
 	if w.session.Load() == 0 {
 		if len(p) >= 16 { // the connect request: length, version, zxid
@@ -103,9 +114,9 @@ func (w *wire) Write(p []byte) (int, error) {
 		return n, err
 	}
 	packet := w.armed(p)
-	if len(w.auth) > 0 {
-		packet = append(authPacket(w.auth), packet...)
-		w.auth = nil
+	if len(w.unsent) > 0 {
+		packet = append(authPacket(w.unsent), packet...)
+		w.unsent = nil
 	}
 	if _, err := w.Conn.Write(packet); err != nil {
 		_ = w.fail(fmt.Errorf("write: %w", err))
@@ -114,7 +125,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fail records why the connection cannot be used, the first reason of several.
+// fail keeps the first reason why the connection cannot be used, and returns err.
 func (w *wire) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +150,7 @@ func authPacket(credentials []byte) []byte {
 
 // Read implements net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
-	if len(w.head) == 0 && w.rest == 0 {
+	if len(w.head) == 0 && w.bodyLeft == 0 {
 		if err := w.next(); err != nil {
 			return 0, w.fail(err)
 		}
@@ -149,12 +160,12 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.head = w.head[n:]
 		return n, nil
 	}
-	n, err := w.in.Read(p[:min(len(p), w.rest)])
-	w.rest -= n
+	n, err := w.in.Read(p[:min(len(p), w.bodyLeft)])
+	w.bodyLeft -= n
 	return n, err
 }
 
-// next reads the head of the next packet for the library.
+// next reads the head of the next packet into w.head.
 func (w *wire) next() error {
 	for {
 		head := make([]byte, 4, 4+headLen)
@@ -180,7 +191,7 @@ func (w *wire) next() error {
 			return w.tooLarge(head, xid, n)
 		}
 		if xid != xidAuth {
-			w.head, w.rest = head, n-headLen
+			w.head, w.bodyLeft = head, n-headLen
 			return nil
 		}
 		if code := int32(binary.BigEndian.Uint32(head[16:])); code != 0 {
@@ -192,11 +203,11 @@ func (w *wire) next() error {
 	}
 }
 
-// tooLarge replaces an answer over the limit by one without a body and with an
-// error, so that only its own request fails. For an event the connection fails.
+// tooLarge replaces an answer over the limit with an error without a body, so that only its
+// request fails. If the packet is an event, the connection fails.
 func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 	if xid < 0 {
-		return fmt.Errorf("a packet of %d bytes, limits.maxReceive allows %d", n, w.limit)
+		return fmt.Errorf("a packet of %d bytes exceeds limits.maxReceive of %d", n, w.limit)
 	}
 	if _, err := w.in.Discard(n - headLen); err != nil {
 		return fmt.Errorf("read: %w", err)
@@ -208,10 +219,10 @@ func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 	return nil
 }
 
-// ended returns why no further packet comes. A server that has less than the session has
-// seen closes the connection in place of an answer. If the ensemble was wiped or
-// restored, all servers do: then the session has expired, and the library gets
-// the answer that a server would send.
+// ended returns why no packet follows. A server that is behind the last transaction of the
+// session closes the connection instead of an answer. After a wipe or a restore all servers
+// do, so that the session never continues: then the library gets the answer that a server
+// sends for an expired session.
 func (w *wire) ended(err error) error {
 	if w.session.Load() == 0 && w.seen > 0 && !errors.Is(err, os.ErrDeadlineExceeded) && w.isBehind(w.seen) {
 		w.head = expiredPacket()
@@ -223,7 +234,7 @@ func (w *wire) ended(err error) error {
 	return fmt.Errorf("read: %w", err)
 }
 
-// expiredPacket returns the answer to a connect request for a session that has expired.
+// expiredPacket returns the answer to a connect request for an expired session.
 func expiredPacket() []byte {
 	const passwordLen = 16
 	b := make([]byte, 4+4+4+8+4+passwordLen)
@@ -237,7 +248,8 @@ func expiredPacket() []byte {
 //	version int32, timeout int32, session int64, password (16 bytes with their length)
 func (w *wire) connectResponse(head []byte, n int) error {
 	if n < 36 || n > maxConnectResponse {
-		return fmt.Errorf("%w: it begins with %q; is this the client port, and TLS as the server has it?", errPacket, head)
+		return fmt.Errorf("%w: it begins with %q; check that this is the client port, "+
+			"and that tls is set if the server requires TLS", errPacket, head)
 	}
 	packet := make([]byte, 4+n)
 	copy(packet, head)

@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// The library keeps a channel for each watch that it arms. After a reconnect it arms
-// them again, from a position in the log that may be behind a change which it has
-// not reported. Over a connection that is made again a watch is thus armed on the wire,
-// where the library does not know of it.
+// The library keeps a channel for each watch that it arms. After a reconnect it arms all of
+// them again, from a position in the log that may be behind a change that it has not
+// reported. Over a connection that is made again, the wire therefore arms a watch without
+// the library: it sets the flag in the request.
 
-// arm has the next request of a query arm a watch. If another request for the same
-// comes first, that one does: the watch is not later than the answer.
+// arm makes the next request of a query arm a watch. If another request for the same query
+// is sent first, that request arms the watch, which is then even earlier.
 func (w *wire) arm(path string, kind queryKind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +46,7 @@ func (k queryKind) op() uint32 {
 	}
 }
 
-// armed sets the flag of a request that is to arm a watch:
+// armed returns a request with the flag that arms a watch, if arm was called for it:
 //
 //	length int32, xid int32, operation int32, path (with its length), watch bool
 func (w *wire) armed(p []byte) []byte {
@@ -71,7 +71,7 @@ func (w *wire) armed(p []byte) []byte {
 	return p
 }
 
-// queryArmed makes a query that arms a watch on the wire.
+// queryArmed makes a query that arms a watch without the library.
 func (c *Client) queryArmed(ctx context.Context, q query) (node, error) {
 	q.watch = false
 	return call(ctx, c.session, func(conn conn) (node, error) {
