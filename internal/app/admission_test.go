@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 // TestAdmission_Refusal shows both sides of the time that
@@ -31,7 +33,7 @@ func TestAdmission_Refusal(t *testing.T) {
 			defer r.close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			a := r.sink(targetKey{registry: "zk2"}).admission
+			a := r.sink(config.TargetKey{Registry: "zk2"}).admission
 			a.fatalUntil = a.fatalUntil.Add(-tc.since)
 			ended := make(chan error, 1)
 			go func() { ended <- a.keepAlive(ctx) }()

@@ -151,9 +151,9 @@ func (b *builder) build() error {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(append(from, to...)))) {
 		r.registryIDs = append(r.registryIDs, b.registryID(name))
 	}
-	for _, at := range distinct(b.cfg.Bridges, targetKeyOf) {
+	for _, at := range distinct(b.cfg.Bridges, config.Bridge.Target) {
 		if err := b.addSink(at); err != nil {
-			return fmt.Errorf("registries.%s: %w", at.registry, err)
+			return fmt.Errorf("registries.%s: %w", at.Registry, err)
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func (b *builder) env() *Env {
 			}
 			return nil
 		},
-		Predecessor: func(at targetKey) *mcp.Target {
+		Predecessor: func(at config.TargetKey) *mcp.Target {
 			if old := before.sink(at); old != nil {
 				return old.served
 			}
@@ -278,11 +278,11 @@ func distinct[T comparable](bridges []config.Bridge, property func(config.Bridge
 // addSink makes the target of a key and the one loop of all bridges that lead to it. A
 // connection that is up, and the loop over it, are kept if they depend on nothing that
 // changed.
-func (b *builder) addSink(at targetKey) error {
+func (b *builder) addSink(at config.TargetKey) error {
 	s := &sink{at: at, formerUses: formerUses(b.before, b.cfg, at)}
 	var err error
-	if at.listen == "" { // every replica serves all of what is served
-		if s.election, err = b.join(at.registry); err != nil {
+	if at.Listen == "" { // every replica serves all of what is served
+		if s.election, err = b.join(at.Registry); err != nil {
 			return err
 		}
 	}
@@ -294,19 +294,19 @@ func (b *builder) addSink(at targetKey) error {
 		return nil
 	}
 	if s.targetConnection == nil {
-		k := kindOf(b.cfg.Registries[at.registry])
+		k := kindOf(b.cfg.Registries[at.Registry])
 		if s.targetConnection, err = k.connection(b.env(), at); err != nil {
 			return err
 		}
 		s.targetConnection.kind, s.targetConnection.key = k.title(), key
 	}
 	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
-	bridges := bridgesTo(b.cfg, at)
+	bridges := b.cfg.BridgesTo(at)
 	if s.boundTarget, err = s.bind(b.env(), bridges, s.formerUses); err != nil {
 		return err
 	}
 	if s.admitter != nil && !b.dryRun {
-		s.admission = newAdmission(b, at.registry, s.admitter, s.reconnected)
+		s.admission = newAdmission(b, at.Registry, s.admitter, s.reconnected)
 	}
 	s.loop, err = b.loop(s, bridges)
 	return err
@@ -325,7 +325,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	}
 	options := tuning(b.cfg, s.at)
 	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
-	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
+	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", s.at), b.metrics.Target(s.at.Registry, s.at.Listen), b.events.Add
 	if s.owners != nil {
 		options.OwnerName = s.owners.OwnerName
 	}
@@ -337,8 +337,8 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 }
 
 // tuning returns how the loop of a target works, which may change while it runs.
-func tuning(cfg *config.Config, at targetKey) bridge.Options {
-	r := cfg.Registries[at.registry]
+func tuning(cfg *config.Config, at config.TargetKey) bridge.Options {
+	r := cfg.Registries[at.Registry]
 	t := r.Timing
 	return bridge.Options{
 		Workers: t.Workers, Rate: float64(t.Rate), Debounce: t.Debounce.Std(), MaxDebounce: t.MaxDebounce.Std(), Refresh: t.Refresh.Std(),
@@ -377,7 +377,7 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 
 // yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
 func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
-	if meshIn(cfg, x.From) == nil {
+	if cfg.Mesh(x.From) == nil {
 		return nil // other registries say it
 	}
 	return func(e registry.Entry) bool {
@@ -386,11 +386,6 @@ func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func
 			return ok && z.Guessed(e)
 		})
 	}
-}
-
-// bridgesTo returns the bridges to a target, in the order of the file.
-func bridgesTo(cfg *config.Config, at targetKey) []config.Bridge {
-	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return targetKeyOf(x) != at })
 }
 
 func guardOf(g config.Guard) bridge.Guard {

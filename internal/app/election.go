@@ -159,7 +159,7 @@ func announceConfig(r *runtime) {
 		if s.election == nil {
 			continue
 		}
-		bridges := bridgesTo(r.cfg, s.at)
+		bridges := r.cfg.BridgesTo(s.at)
 		for i := range bridges {
 			bridges[i].Guard = config.Guard{} // of how, not of what
 		}

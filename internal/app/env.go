@@ -47,7 +47,7 @@ type Env struct {
 	KeyPublisher func(mesh string) *keys.Publisher
 
 	// Predecessor returns what was served at the same address before a reload; nil: nothing.
-	Predecessor func(at targetKey) *mcp.Target
+	Predecessor func(at config.TargetKey) *mcp.Target
 }
 
 // logger returns the logger of a component for a registry.
@@ -56,10 +56,10 @@ func (e *Env) logger(component, registry string) *slog.Logger {
 }
 
 // targetLogger returns the logger of a component for a target.
-func (e *Env) targetLogger(component string, at targetKey) *slog.Logger {
-	log := e.logger(component, at.registry)
-	if at.listen != "" {
-		log = log.With("listen", at.listen)
+func (e *Env) targetLogger(component string, at config.TargetKey) *slog.Logger {
+	log := e.logger(component, at.Registry)
+	if at.Listen != "" {
+		log = log.With("listen", at.Listen)
 	}
 	return log
 }

@@ -44,7 +44,7 @@ func (m maker) formatOptions(u config.Use) format.Options {
 // two services, of two namespaces.
 func sharesName(cfg *config.Config, u config.Use) bool {
 	return slices.ContainsFunc(cfg.Uses(), func(o config.Use) bool {
-		return !o.Read && o.Registry == u.Registry && layoutOf(cfg, o) == layoutOf(cfg, u) && (o.Join || meshIn(cfg, o.Bridge.From) == nil)
+		return !o.Read && o.Registry == u.Registry && layoutOf(cfg, o) == layoutOf(cfg, u) && (o.Join || cfg.Mesh(o.Bridge.From) == nil)
 	})
 }
 
@@ -74,7 +74,7 @@ func readings(cfg *config.Config, name string) []config.Use {
 // partOf returns which part of its registry a bridge takes, a place for each format that it
 // reads. Bridges share one reading of the registry, and each takes its own part of it.
 func partOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
-	if meshIn(cfg, x.From) != nil {
+	if cfg.Mesh(x.From) != nil {
 		return nil, nil // a mesh has no places
 	}
 	var part registry.Part
@@ -154,13 +154,13 @@ func bridgeWrites(r config.Registry, x config.Bridge, at registry.Group) bool {
 // formerUses returns the formats that bridges wrote in a target before and write no
 // more, each under its bridge: the loop still looks there, so that what they
 // left is held until a person decides.
-func formerUses(before *runtime, cfg *config.Config, at targetKey) []config.Use {
-	r, old := cfg.Registries[at.registry], before.sink(at)
-	if old == nil || at.listen != "" {
+func formerUses(before *runtime, cfg *config.Config, at config.TargetKey) []config.Use {
+	r, old := cfg.Registries[at.Registry], before.sink(at)
+	if old == nil || at.Listen != "" {
 		return nil
 	}
 	writing := func(cfg *config.Config) []config.Use {
-		return slices.DeleteFunc(cfg.Uses(), func(u config.Use) bool { return u.Read || targetKeyOf(u.Bridge) != at })
+		return slices.DeleteFunc(cfg.Uses(), func(u config.Use) bool { return u.Read || u.Bridge.Target() != at })
 	}
 	seen := make(map[registry.Group]bool)
 	for _, u := range writing(cfg) {

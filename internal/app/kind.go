@@ -21,7 +21,7 @@ type kind interface {
 	source(e *Env, name string) (source, error)
 
 	// connection makes the connection to a target in the registry.
-	connection(e *Env, at targetKey) (*targetConnection, error)
+	connection(e *Env, at config.TargetKey) (*targetConnection, error)
 
 	// facilities returns what the registry offers besides entries.
 	facilities() facilities
@@ -81,9 +81,4 @@ func kindOf(r config.Registry) kind {
 	default:
 		panic(fmt.Sprintf("no kind has a section of type %T", s)) // validation reported none before
 	}
-}
-
-// meshIn returns how services of others appear in a registry that is a mesh; nil: it is none.
-func meshIn(cfg *config.Config, registry string) *config.Hosts {
-	return cfg.Registries[registry].Settings().Mesh
 }

@@ -58,8 +58,8 @@ func restConfig(file, name string) (*rest.Config, error) {
 }
 
 // connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(_ *Env, at targetKey) (*targetConnection, error) {
-	c := &kubernetesConnection{name: at.registry, where: k.Import.Directory}
+func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*targetConnection, error) {
+	c := &kubernetesConnection{name: at.Registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
 		var err error
 		if c.server, err = k.restConfig(); err != nil {
@@ -67,7 +67,7 @@ func (k kubernetesKind) connection(_ *Env, at targetKey) (*targetConnection, err
 		}
 		c.where = c.server.Host
 	}
-	return &targetConnection{connection: c, name: at.registry, persistent: true}, nil
+	return &targetConnection{connection: c, name: at.Registry, persistent: true}, nil
 }
 
 // A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
@@ -115,7 +115,7 @@ type kubernetesStates struct {
 }
 
 func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
-	m, label := meshIn(e.Config, c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
+	m, label := e.Config.Mesh(c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
 	codecs, err := serviceEntries(e.Config, m, label, bridges)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 // A component is a part of a runtime that runs: a source, a connection to a target, a
@@ -22,7 +24,7 @@ type lifecycle struct {
 	log        *slog.Logger
 	failed     chan error // receives the first error of any component
 	running    map[component]*task
-	leaving    map[*targetConnection]targetKey // that end once the loop of their target has brought its new connection in sync
+	leaving    map[*targetConnection]config.TargetKey // that end once the loop of their target has brought its new connection in sync
 	handover   sync.WaitGroup
 	handedOver chan handover // of leaving ones whose successor is in sync
 	done       chan struct{} // closed when everything ends
@@ -31,7 +33,7 @@ type lifecycle struct {
 func newLifecycle(log *slog.Logger) *lifecycle {
 	return &lifecycle{
 		log: log, failed: make(chan error, 1), handedOver: make(chan handover), done: make(chan struct{}),
-		running: make(map[component]*task), leaving: make(map[*targetConnection]targetKey),
+		running: make(map[component]*task), leaving: make(map[*targetConnection]config.TargetKey),
 	}
 }
 

@@ -29,8 +29,8 @@ func (n nacosKind) facilities() facilities {
 }
 
 // connection implements kind: a client of the cluster.
-func (n nacosKind) connection(e *Env, at targetKey) (*targetConnection, error) {
-	name := at.registry
+func (n nacosKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+	name := at.Registry
 	opts := n.options(e.logger("nacos", name))
 	opts.Observe = e.Metrics.Nacos(name)
 	client, err := nacos.New(opts)

@@ -167,7 +167,7 @@ func sinksFor(p *Program, r *runtime, request operationRequest) ([]*sink, error)
 func reaches(p *Program, t *sink, request operationRequest) bool {
 	remembers := t.owners != nil
 	switch {
-	case t.at.listen != "":
+	case t.at.Listen != "":
 		p.remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
 		return false
 	case !remembers && !t.persistent && request.persistentOnly:

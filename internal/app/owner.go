@@ -47,10 +47,10 @@ func identities(bridges []config.Bridge) []string {
 // author returns a function that names the bridge of an entry of ours in a target.
 // Holds and their records bear that name, so that a restart must not change it:
 // of a bridge that is not configured only the mark is known then.
-func author(cfg *config.Config, at targetKey) func(registry.Entry) string {
-	r, leading := cfg.Registries[at.registry], make(map[string]config.Bridge)
-	isMesh := meshIn(cfg, at.registry) != nil // which has one place for all
-	for _, x := range bridgesTo(cfg, at) {
+func author(cfg *config.Config, at config.TargetKey) func(registry.Entry) string {
+	r, leading := cfg.Registries[at.Registry], make(map[string]config.Bridge)
+	isMesh := cfg.Mesh(at.Registry) != nil // which has one place for all
+	for _, x := range cfg.BridgesTo(at) {
 		leading[bridgeMark(x.Name)] = x
 	}
 	return func(e registry.Entry) string {

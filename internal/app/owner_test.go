@@ -25,17 +25,17 @@ func TestAuthor(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		at         targetKey
+		at         config.TargetKey
 		entry      registry.Entry
 		of, author string
 	}{
-		"a bridge that writes the place":          {targetKey{registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
-		"a bridge that writes another root":       {targetKey{registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
-		"a bridge that writes another format":     {targetKey{registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
-		"a bridge that is not configured":         {targetKey{registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
-		"a bridge that leads to another registry": {targetKey{registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
-		"what is served has no place":             {targetKey{"mesh", ":15010"}, written("back", "service-entry", ""), "back", "back"},
-		"an entry without a mark":                 {targetKey{registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
+		"a bridge that writes the place":          {config.TargetKey{Registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
+		"a bridge that writes another root":       {config.TargetKey{Registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
+		"a bridge that writes another format":     {config.TargetKey{Registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
+		"a bridge that is not configured":         {config.TargetKey{Registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
+		"a bridge that leads to another registry": {config.TargetKey{Registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
+		"what is served has no place":             {config.TargetKey{Registry: "mesh", Listen: ":15010"}, written("back", "service-entry", ""), "back", "back"},
+		"an entry without a mark":                 {config.TargetKey{Registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
 	} {
 		by := author(cfg, test.at)(test.entry)
 		if by != test.author {

@@ -101,9 +101,9 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 		}
 	}
 	for _, s := range r.sinks {
-		try(s.at.registry, RoleTarget, s.check)
-		if to := r.cfg.Registries[s.at.registry]; to.Settings().Mesh != nil {
-			try(s.at.registry, RoleTarget, checkOtherWriting(to))
+		try(s.at.Registry, RoleTarget, s.check)
+		if to := r.cfg.Registries[s.at.Registry]; to.Settings().Mesh != nil {
+			try(s.at.Registry, RoleTarget, checkOtherWriting(to))
 		}
 	}
 	for _, i := range r.registryIDs {

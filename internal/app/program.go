@@ -59,7 +59,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	r := b.runtime
-	s := &supervisor{program: p, builder: b, lifecycle: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
+	s := &supervisor{program: p, builder: b, lifecycle: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[config.TargetKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := s.listen(ctx); err != nil {
 		r.close()

@@ -26,10 +26,10 @@ func (m maker) projection(x config.Bridge, formats []metadata.Encoder, part regi
 	p := &metadata.Projection{
 		Select: chosen, Reach: reachOf(m.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: m.signer, Route: route,
 	}
-	if meshIn(m.cfg, x.To) == nil && len(x.Reads) == 0 {
+	if m.cfg.Mesh(x.To) == nil && len(x.Reads) == 0 {
 		p.Places = part
 	}
-	if meshIn(m.cfg, x.To) != nil {
+	if m.cfg.Mesh(x.To) != nil {
 		p.Signer = nil // we alone serve entries there, and nobody has to vouch for them
 	}
 	return p, nil
@@ -38,11 +38,11 @@ func (m maker) projection(x config.Bridge, formats []metadata.Encoder, part regi
 // reachOf returns which addresses may pass a bridge, nil if its source sees
 // to that itself, as a mesh does.
 func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
-	if meshIn(cfg, x.From) != nil {
+	if cfg.Mesh(x.From) != nil {
 		return nil
 	}
 	r := &naming.Reach{Allow: x.Select.Allow}
-	if to := meshIn(cfg, x.To); to != nil {
+	if to := cfg.Mesh(x.To); to != nil {
 		r.Only = append(r.Only, to.Allow...)
 	}
 	return r
@@ -60,12 +60,12 @@ func selection(cfg *config.Config, x config.Bridge) (metadata.Selection, error) 
 // imported returns the hosts of a mesh that came out of other registries:
 // those under the suffix of any mesh of the file.
 func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
-	if meshIn(cfg, x.From) == nil {
+	if cfg.Mesh(x.From) == nil {
 		return nil, nil
 	}
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
-		if m := meshIn(cfg, name); m != nil && !slices.Contains(texts, "*."+m.Suffix) {
+		if m := cfg.Mesh(name); m != nil && !slices.Contains(texts, "*."+m.Suffix) {
 			texts = append(texts, "*."+m.Suffix)
 		}
 	}
@@ -93,7 +93,7 @@ type keyedPlace struct {
 // Elsewhere names do not say it: an application may provide any interface, and
 // one of two places may have what the other has.
 func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) originReader {
-	if meshIn(cfg, x.From) != nil {
+	if cfg.Mesh(x.From) != nil {
 		return originReader{mesh: true}
 	}
 	var t originReader
@@ -104,7 +104,7 @@ func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Enco
 		}
 	}
 	read := x.Read()
-	if to := meshIn(cfg, x.To); to != nil {
+	if to := cfg.Mesh(x.To); to != nil {
 		if len(read) == 1 {
 			add(read[0], keyedPlace{hosts: meshHosts(x, to)})
 		}

@@ -43,19 +43,19 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 	return part
 }
 
-func targetConnectionKey(cfg *config.Config, at targetKey) string {
-	r := cfg.Registries[at.registry]
+func targetConnectionKey(cfg *config.Config, at config.TargetKey) string {
+	r := cfg.Registries[at.Registry]
 	published := ""
 	var read []config.Registry // that keep what is served
 	if r.Settings().Mesh != nil {
-		for _, x := range bridgesTo(cfg, at) {
+		for _, x := range cfg.BridgesTo(at) {
 			read = append(read, cfg.Registries[x.From].Part(config.Source))
 		}
 		if kindOf(r).facilities().keys != nil {
-			published = keyPublisherKey(cfg, at.registry)
+			published = keyPublisherKey(cfg, at.Registry)
 		}
 	}
-	return jsonOf(cfg.Owner, cfg.State, at.listen, r.Part(config.Connection), published, read)
+	return jsonOf(cfg.Owner, cfg.State, at.Listen, r.Part(config.Connection), published, read)
 }
 
 // keyPublisherKey returns the key of what publishes the service keys of hosts
@@ -70,13 +70,13 @@ func keyPublisherKey(cfg *config.Config, mesh string) string {
 
 // loopKey returns the key of a target and its loop, beside its
 // connection. Guards and timing are not in it: they are changed while it runs.
-func loopKey(cfg *config.Config, at targetKey, former []config.Use) string {
+func loopKey(cfg *config.Config, at config.TargetKey, former []config.Use) string {
 	type pipeline struct {
 		Bridge config.Bridge
 		From   config.Registry
 	}
 	var all []pipeline
-	for _, x := range bridgesTo(cfg, at) {
+	for _, x := range cfg.BridgesTo(at) {
 		x.Guard = config.Guard{}
 		all = append(all, pipeline{x, cfg.Registries[x.From].Part(config.Identity)})
 	}
@@ -91,7 +91,7 @@ func loopKey(cfg *config.Config, at targetKey, former []config.Use) string {
 	for _, u := range former {
 		left = append(left, jsonOf(u.Bridge.Name, u.Format))
 	}
-	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Part(config.Loop), slices.Compact(suffixes))
+	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.Registry].Part(config.Loop), slices.Compact(suffixes))
 }
 
 // jsonOf returns settings as one text, equal if they are.
@@ -142,7 +142,7 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 	for _, s := range before.sinks {
 		if after.sink(s.at) == nil {
 			how := "ended; its entries stay"
-			if s.at.listen != "" {
+			if s.at.Listen != "" {
 				how = "ended; nobody is answered there any more"
 			}
 			add("target", s.at.String(), how)
@@ -154,13 +154,13 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 		}
 		for _, u := range s.formerUses {
 			if leads(after, u.Bridge) && isWrittenBy(before.cfg, u) { // now, not at a reload before
-				add("bridge", u.Bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.Format)))
+				add("bridge", u.Bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.Registry], u.Format)))
 			}
 		}
 	}
 	for _, x := range before.cfg.Bridges {
-		if !leads(after, x) && after.sink(targetKeyOf(x)) != nil {
-			add("bridge", x.Name, "leaves "+targetKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+		if !leads(after, x) && after.sink(x.Target()) != nil {
+			add("bridge", x.Name, "leaves "+x.Target().String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
 }
@@ -169,12 +169,12 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 func isWrittenBy(cfg *config.Config, u config.Use) bool {
 	r := cfg.Registries[u.Bridge.To]
 	at := locationOf(r, u.Format)
-	return slices.ContainsFunc(bridgesTo(cfg, targetKeyOf(u.Bridge)), func(x config.Bridge) bool { return x.Name == u.Bridge.Name && bridgeWrites(r, x, at) })
+	return slices.ContainsFunc(cfg.BridgesTo(u.Bridge.Target()), func(x config.Bridge) bool { return x.Name == u.Bridge.Name && bridgeWrites(r, x, at) })
 }
 
 // leads reports whether a bridge leads to the same target in a runtime.
 func leads(r *runtime, x config.Bridge) bool {
-	return slices.ContainsFunc(bridgesTo(r.cfg, targetKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+	return slices.ContainsFunc(r.cfg.BridgesTo(x.Target()), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
 // since says which part of a sink is another than in a runtime before it.
@@ -194,10 +194,10 @@ func (s *sink) since(before, after *runtime) (part, how string) {
 
 // modes names the guards of bridges to a target that change their mode, which has to be
 // visible afterwards.
-func modes(before, after *config.Config, at targetKey) string {
+func modes(before, after *config.Config, at config.TargetKey) string {
 	var said strings.Builder
-	for _, x := range bridgesTo(after, at) {
-		for _, old := range bridgesTo(before, at) {
+	for _, x := range after.BridgesTo(at) {
+		for _, old := range before.BridgesTo(at) {
 			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
 				fmt.Fprintf(&said, "; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
 			}
@@ -206,12 +206,12 @@ func modes(before, after *config.Config, at targetKey) string {
 	return said.String()
 }
 
-func tunable(cfg *config.Config, at targetKey) string {
+func tunable(cfg *config.Config, at config.TargetKey) string {
 	var guards []config.Guard
-	for _, x := range bridgesTo(cfg, at) {
+	for _, x := range cfg.BridgesTo(at) {
 		guards = append(guards, x.Guard)
 	}
-	return jsonOf(guards, cfg.Registries[at.registry].Timing)
+	return jsonOf(guards, cfg.Registries[at.Registry].Timing)
 }
 
 // fileWatch is a file whose content may change. It is read by its name each

@@ -40,7 +40,7 @@ func (r *runtime) closeBut(kept []*targetConnection) {
 	}
 }
 
-func (r *runtime) sink(at targetKey) *sink {
+func (r *runtime) sink(at config.TargetKey) *sink {
 	return first(r.sinks, func(s *sink) bool { return s.at == at })
 }
 
@@ -102,8 +102,8 @@ func (r *runtime) names() []string {
 		names = append(names, s.name)
 	}
 	for _, s := range r.sinks {
-		if !slices.Contains(names, s.at.registry) {
-			names = append(names, s.at.registry)
+		if !slices.Contains(names, s.at.Registry) {
+			names = append(names, s.at.Registry)
 		}
 	}
 	return names
@@ -120,7 +120,7 @@ func (r *runtime) bindSources() {
 func (r *runtime) targetNames(registry string) []string {
 	var names []string
 	for _, s := range r.sinks {
-		if s.at.registry == registry {
+		if s.at.Registry == registry {
 			names = append(names, s.at.String())
 		}
 	}
@@ -147,7 +147,7 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
 	}
 	for _, t := range r.sinks {
-		targets = append(targets, admin.Target{Name: t.name, Registry: t.at.registry, Listen: t.at.listen, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
+		targets = append(targets, admin.Target{Name: t.name, Registry: t.at.Registry, Listen: t.at.Listen, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
 	}
 	return inputs, targets
 }

@@ -24,16 +24,16 @@ import (
 
 // connection implements kind: the address at which istiods read what is
 // imported.
-func (m meshKind) connection(e *Env, at targetKey) (*targetConnection, error) {
+func (m meshKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
-	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.registry, at.listen)}
+	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen)}
 	log := e.targetLogger("mcp", at)
 	records, err := newServedRecords(e, at, imports)
 	if err != nil {
 		return nil, err
 	}
 	o.PersistTo, o.Observe = records.stores, logStateErrors(o.Observe, log)
-	if p := e.KeyPublisher(at.registry); p != nil {
+	if p := e.KeyPublisher(at.Registry); p != nil {
 		o.Confirmed = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
 	o.Predecessor = e.Predecessor(at)
@@ -50,21 +50,21 @@ func (m meshKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 		planes = dataplane.NewServer(dataplane.Options{VIPs: imports.VIPs, Rules: rules.rules})
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{
-		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
+		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.Registry + ".istiod.import.", Log: log,
 	})
 	c := &servedConnection{
 		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
-	l := &targetConnection{connection: c, name: name, listen: at.listen, served: target}
+	l := &targetConnection{connection: c, name: name, listen: at.Listen, served: target}
 	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
-		l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
+		l.remark = "what is served at " + at.Listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 	}
 	return l, nil
 }
 
 // A servedConnection is the address at which istiods read a mesh.
 type servedConnection struct {
-	at        targetKey
+	at        config.TargetKey
 	listen    func(ctx context.Context, address string) (net.Listener, error) // nil: nothing is served
 	records   *servedRecords
 	target    *mcp.Target
@@ -83,7 +83,7 @@ func (c *servedConnection) run(ctx context.Context) error {
 func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
-	codecs, err := serviceEntries(e.Config, meshIn(e.Config, c.at.registry), "", bridges)
+	codecs, err := serviceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(e.Config, c)}, err
 }
 
@@ -118,7 +118,7 @@ func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 // serve answers istiods until ctx ends. It listens from the first moment: an
 // istiod whose source is away at its start ends.
 func (c *servedConnection) serve(ctx context.Context) error {
-	l, err := c.listen(ctx, c.at.listen)
+	l, err := c.listen(ctx, c.at.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
 	}
@@ -169,8 +169,8 @@ func checkServed(cfg *config.Config, c *servedConnection) func(context.Context, 
 		at := c.at
 		running := checkListen(ctx, f, cfg, at)
 		switch {
-		case cfg.Registries[at.registry].Istiod.Address != "":
-			f.pass("configSources", "%s", sourceAddress(at.listen))
+		case cfg.Registries[at.Registry].Istiod.Address != "":
+			f.pass("configSources", "%s", sourceAddress(at.Listen))
 			checkIstiod(ctx, f, cfg, at, running)
 		case running == nil:
 		case len(running.Readers) > 0:
@@ -178,7 +178,7 @@ func checkServed(cfg *config.Config, c *servedConnection) func(context.Context, 
 		default:
 			f.warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
 		}
-		for _, e := range cfg.Exposed(at.registry, at.listen) {
+		for _, e := range cfg.Exposed(at.Registry, at.Listen) {
 			f.warn("clients", e.What, e.Remedy)
 		}
 		for _, r := range c.refused {
@@ -190,12 +190,12 @@ func checkServed(cfg *config.Config, c *servedConnection) func(context.Context, 
 
 // checkListen tries the address, and asks who holds it only if it is in use. It
 // returns the target as the running bridge reports it, if that holds the address.
-func checkListen(ctx context.Context, f *findings, cfg *config.Config, at targetKey) *admin.TargetStatus {
+func checkListen(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey) *admin.TargetStatus {
 	const check = "listen"
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Listen)
 	if err == nil {
 		_ = l.Close()
-		f.pass(check, "%s is free", at.listen)
+		f.pass(check, "%s is free", at.Listen)
 		return nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
@@ -207,15 +207,15 @@ func checkListen(ctx context.Context, f *findings, cfg *config.Config, at target
 		f.fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
 		return nil
 	}
-	f.pass(check, "%s is held by the running bridge of owner %s", at.listen, cfg.Owner)
+	f.pass(check, "%s is held by the running bridge of owner %s", at.Listen, cfg.Owner)
 	return target
 }
 
 // checkIstiod reports whether there is an istiod for what is served: one that reads it
 // or, if no bridge runs yet, one that is reachable.
-func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
+func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
-	address := cfg.Registries[at.registry].Istiod.Address
+	address := cfg.Registries[at.Registry].Istiod.Address
 	switch {
 	case running != nil && len(running.Readers) > 0:
 		f.pass(check, "%s", running.ReadBy())
@@ -235,7 +235,7 @@ const statusTimeout = 10 * time.Second
 
 // runningTarget returns a target as the running bridge of the configuration reports it;
 // the error is why it does not, or why that is not known.
-func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admin.TargetStatus, error) {
+func runningTarget(ctx context.Context, cfg *config.Config, at config.TargetKey) (*admin.TargetStatus, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}

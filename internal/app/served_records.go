@@ -26,10 +26,10 @@ type servedRecords struct {
 
 // newServedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
-func newServedRecords(e *Env, at targetKey, imports config.Import) (*servedRecords, error) {
-	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
+func newServedRecords(e *Env, at config.TargetKey, imports config.Import) (*servedRecords, error) {
+	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.Registry, 8)}
 	s := &servedRecords{}
-	for _, from := range distinct(bridgesTo(e.Config, at), func(x config.Bridge) string { return x.From }) {
+	for _, from := range distinct(e.Config.BridgesTo(at), func(x config.Bridge) string { return x.From }) {
 		records := kindOf(e.Config.Registries[from]).facilities().records
 		if records == nil {
 			continue
@@ -40,12 +40,12 @@ func newServedRecords(e *Env, at targetKey, imports config.Import) (*servedRecor
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-		store.Names = servedNames(e.Config, at.registry, func(x config.Bridge) bool { return x.From == from })
+		store.Names = servedNames(e.Config, at.Registry, func(x config.Bridge) bool { return x.From == from })
 		store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
 		s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 	}
 	if dir := e.Config.State.Dir; dir != "" {
-		store.Names = servedNames(e.Config, at.registry, func(config.Bridge) bool { return true })
+		store.Names = servedNames(e.Config, at.Registry, func(config.Bridge) bool { return true })
 		store.Recorder, store.Has = mcp.DirRecorder{Path: dir}, nil
 		s.stores = append(s.stores, store)
 	}
@@ -54,15 +54,15 @@ func newServedRecords(e *Env, at targetKey, imports config.Import) (*servedRecor
 
 // servedName is the name under which what is served at an address is kept. It must not
 // change between versions.
-func servedName(at targetKey) string {
-	return "served-" + metadata.Fingerprint(at.registry+at.listen, 8)
+func servedName(at config.TargetKey) string {
+	return "served-" + metadata.Fingerprint(at.Registry+at.Listen, 8)
 }
 
 // servedNames are those names of a mesh under which what some bridges serve is
 // kept.
 func servedNames(cfg *config.Config, mesh string, which func(config.Bridge) bool) (names []string) {
 	for _, x := range cfg.Bridges {
-		if name := servedName(targetKeyOf(x)); x.To == mesh && which(x) && !slices.Contains(names, name) {
+		if name := servedName(x.Target()); x.To == mesh && which(x) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -26,7 +26,7 @@ type supervisor struct {
 	lifecycle *lifecycle
 	server    *admin.Server
 	reloads   chan reloadRequest
-	abandoned map[targetKey]config.Registry // where entries of ours stay without a loop
+	abandoned map[config.TargetKey]config.Registry // where entries of ours stay without a loop
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -188,8 +188,8 @@ func (s *supervisor) knownConfig() *config.Config {
 	cfg := *s.runtime.cfg
 	cfg.Registries = maps.Clone(cfg.Registries)
 	for at, r := range s.abandoned {
-		if _, still := cfg.Registries[at.registry]; !still {
-			cfg.Registries[at.registry] = r
+		if _, still := cfg.Registries[at.Registry]; !still {
+			cfg.Registries[at.Registry] = r
 		}
 	}
 	return &cfg
@@ -199,8 +199,8 @@ func (s *supervisor) knownConfig() *config.Config {
 // process that starts with the next file does not know of them.
 func (s *supervisor) recordAbandoned(before *runtime) {
 	for _, o := range before.sinks {
-		if o.at.listen == "" && s.runtime.sink(o.at) == nil && leaves(o.loop.Summary()) {
-			s.abandoned[o.at] = before.cfg.Registries[o.at.registry]
+		if o.at.Listen == "" && s.runtime.sink(o.at) == nil && leaves(o.loop.Summary()) {
+			s.abandoned[o.at] = before.cfg.Registries[o.at.Registry]
 		}
 	}
 	for _, o := range s.runtime.sinks {
@@ -249,8 +249,8 @@ func forgetMetrics(before, next *runtime) {
 		}
 	}
 	for _, o := range before.sinks {
-		if o.at.listen != "" && next.sink(o.at) == nil {
-			next.metrics.ForgetListen(o.at.registry, o.at.listen)
+		if o.at.Listen != "" && next.sink(o.at) == nil {
+			next.metrics.ForgetListen(o.at.Registry, o.at.Listen)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func (s *supervisor) closeListeners() {
 // tune hands a loop that continues its guards and its timing, which may be new.
 func (s *supervisor) tune(ctx context.Context, o *sink) {
 	guards := make(map[string]bridge.Guard)
-	for _, x := range bridgesTo(s.runtime.cfg, o.at) {
+	for _, x := range s.runtime.cfg.BridgesTo(o.at) {
 		guards[x.Name] = guardOf(x.Guard)
 	}
 	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {

@@ -16,20 +16,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-// A targetKey is what one loop writes to: a registry, or one address at which a
-// mesh is served. Bridges that name the same one wait for each other there.
-type targetKey struct{ registry, listen string }
-
-func targetKeyOf(x config.Bridge) targetKey { return targetKey{x.To, x.Listen} }
-
-// String returns the name of the target, as in mesh (:15031).
-func (k targetKey) String() string {
-	if k.listen == "" {
-		return k.registry
-	}
-	return k.registry + " (" + k.listen + ")"
-}
-
 // targetConnection is the connection to a target. It outlives loops: what is over it
 // depends on bridges as well, the connection on the registry alone.
 type targetConnection struct {
@@ -103,7 +89,7 @@ type ownerMemory interface {
 type sink struct {
 	*targetConnection
 	*boundTarget
-	at         targetKey
+	at         config.TargetKey
 	key        string // of all that the loop depends on beside the connection
 	loop       *bridge.Loop
 	formerUses []config.Use // locations that bridges wrote and write no more

@@ -36,8 +36,8 @@ func (z zookeeperKind) facilities() facilities {
 }
 
 // connection implements kind: a client of the ensemble.
-func (z zookeeperKind) connection(e *Env, at targetKey) (*targetConnection, error) {
-	name := at.registry
+func (z zookeeperKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+	name := at.Registry
 	opts, back := z.options(e.logger("zookeeper", name)), make(chan struct{}, 1)
 	opts.Observe = onReturn(e.Metrics.Sessions(name), back)
 	client, err := zookeeper.Dial(opts)
@@ -95,7 +95,7 @@ func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []con
 		return nil, err
 	}
 	r.bridges = identities(bridges)
-	r.target, r.admitter, r.owners, r.check = target, target, target, checkZooKeeper(e.Config, targetKey{registry: name}, target)
+	r.target, r.admitter, r.owners, r.check = target, target, target, checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
 	return r, nil
 }
 
@@ -235,8 +235,8 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
 // deleted.
-func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) func(context.Context, *findings) {
-	z := cfg.Registries[at.registry].ZooKeeper
+func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.Target) func(context.Context, *findings) {
+	z := cfg.Registries[at.Registry].ZooKeeper
 	return func(ctx context.Context, f *findings) {
 		r, err := target.Check(ctx)
 		if err != nil {
@@ -288,7 +288,7 @@ const ownerTimeout = 3 * time.Second
 
 // checkWriters reports what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
-func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at targetKey, target *zookeeper.Target) {
+func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()

@@ -43,8 +43,8 @@ func (t toyKind) source(e *Env, name string) (source, error) {
 	return s, nil
 }
 
-func (t toyKind) connection(e *Env, at targetKey) (*targetConnection, error) {
-	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry}, nil
+func (t toyKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+	return &targetConnection{connection: toyConnection{at.Registry, t.target()}, name: at.Registry}, nil
 }
 
 type toySource struct {
