@@ -33,7 +33,7 @@ func TestAdmission_Refusal(t *testing.T) {
 			defer r.close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			a := r.sink(config.TargetKey{Registry: "zk2"}).admission
+			a := r.target(config.TargetKey{Registry: "zk2"}).admission
 			a.fatalUntil = a.fatalUntil.Add(-tc.since)
 			ended := make(chan error, 1)
 			go func() { ended <- a.keepAlive(ctx) }()

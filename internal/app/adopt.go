@@ -146,7 +146,7 @@ type adoption struct {
 // plan finds out which entries without a mark are what we would write but for
 // it.
 func (a *adoption) plan(ctx context.Context, r *runtime) error {
-	for _, t := range r.sinks {
+	for _, t := range r.targets {
 		plans, _, err := t.loop.Plan(ctx)
 		if err != nil {
 			return unreachable("target %s: not everything could be read: %w", t.name, err)

@@ -125,7 +125,7 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 }
 
 // build makes the parts of the runtime: sources, key publishers, registry identities and
-// sinks.
+// targets.
 func (b *builder) build() error {
 	r := b.runtime
 	from := distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From })
@@ -152,7 +152,7 @@ func (b *builder) build() error {
 		r.registryIDs = append(r.registryIDs, b.registryID(name))
 	}
 	for _, at := range distinct(b.cfg.Bridges, config.Bridge.Target) {
-		if err := b.addSink(at); err != nil {
+		if err := b.addTarget(at); err != nil {
 			return fmt.Errorf("registries.%s: %w", at.Registry, err)
 		}
 	}
@@ -182,7 +182,7 @@ func (b *builder) env() *Env {
 			return nil
 		},
 		Predecessor: func(at config.TargetKey) *mcp.Target {
-			if old := before.sink(at); old != nil {
+			if old := before.target(at); old != nil {
 				return old.served
 			}
 			return nil
@@ -275,62 +275,63 @@ func distinct[T comparable](bridges []config.Bridge, property func(config.Bridge
 	return all
 }
 
-// addSink makes the target of a key and the one loop of all bridges that lead to it. A
+// addTarget makes the target of a key and the one loop of all bridges that lead to it. A
 // connection that is up, and the loop over it, are kept if they depend on nothing that
 // changed.
-func (b *builder) addSink(at config.TargetKey) error {
-	s := &sink{at: at, formerUses: formerUses(b.before, b.cfg, at)}
+func (b *builder) addTarget(at config.TargetKey) error {
+	t := &target{at: at, formerUses: formerUses(b.before, b.cfg, at)}
 	var err error
 	if at.Listen == "" { // every replica serves all of what is served
-		if s.election, err = b.join(at.Registry); err != nil {
+		if t.election, err = b.join(at.Registry); err != nil {
 			return err
 		}
 	}
-	s.key = loopKey(b.cfg, at, s.formerUses) + b.keysHash
+	t.key = loopKey(b.cfg, at, t.formerUses) + b.keysHash
 	key := targetConnectionKey(b.cfg, at)
-	s.targetConnection = first(b.connections, func(c *targetConnection) bool { return c.name == at.String() && c.key == key })
-	if old := b.before.sink(at); old != nil && old.targetConnection == s.targetConnection && old.key == s.key {
-		b.runtime.sinks = append(b.runtime.sinks, old)
+	t.targetConnection = first(b.connections, func(c *targetConnection) bool { return c.name == at.String() && c.key == key })
+	if old := b.before.target(at); old != nil && old.targetConnection == t.targetConnection && old.key == t.key {
+		b.runtime.targets = append(b.runtime.targets, old)
 		return nil
 	}
-	if s.targetConnection == nil {
+	if t.targetConnection == nil {
 		k := kindOf(b.cfg.Registries[at.Registry])
-		if s.targetConnection, err = k.connection(b.env(), at); err != nil {
+		c, err := k.connection(b.env(), at)
+		if err != nil {
 			return err
 		}
-		s.targetConnection.kind, s.targetConnection.key = k.title(), key
+		t.targetConnection = &targetConnection{Connection: c, name: at.String(), kind: k.title(), listen: at.Listen, key: key}
 	}
-	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
+	b.runtime.targets = append(b.runtime.targets, t) // so that it is closed if something fails
 	bridges := b.cfg.BridgesTo(at)
-	if s.boundTarget, err = s.bind(b.env(), bridges, s.formerUses); err != nil {
+	if t.Bound, err = t.bind(b.env(), bridges, t.formerUses); err != nil {
 		return err
 	}
-	if s.admitter != nil && !b.dryRun {
-		s.admission = newAdmission(b, at.Registry, s.admitter, s.reconnected)
+	if t.admitter != nil && !b.dryRun {
+		t.admission = newAdmission(b, at.Registry, t.admitter, t.reconnected)
 	}
-	s.loop, err = b.loop(s, bridges)
+	t.loop, err = b.loop(t, bridges)
 	return err
 }
 
-func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
-	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
+func (b *builder) loop(t *target, bridges []config.Bridge) (*bridge.Loop, error) {
+	owner, target := metadata.OwnerMark(b.cfg.Owner), t.target
 	if b.dryRun {
 		target = &overlay{
-			real: target, owner: owner, observe: logWrites(b.log.With("target", s.name)), groups: make(map[registry.Group][]registry.Stored), adopted: b.adopted,
+			real: target, owner: owner, observe: logWrites(b.log.With("target", t.name)), groups: make(map[registry.Group][]registry.Stored), adopted: b.adopted,
 		}
 	}
-	all, err := b.bridges(bridges, s.codecs)
+	all, err := b.bridges(bridges, t.codecs)
 	if err != nil {
 		return nil, err
 	}
-	options := tuning(b.cfg, s.at)
-	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
-	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", s.at), b.metrics.Target(s.at.Registry, s.at.Listen), b.events.Add
-	if s.owners != nil {
-		options.OwnerName = s.owners.OwnerName
+	options := tuning(b.cfg, t.at)
+	options.Target, options.Owner, options.Author = t.name, owner, author(b.cfg, t.at)
+	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", t.at), b.metrics.Target(t.at.Registry, t.at.Listen), b.events.Add
+	if t.owners != nil {
+		options.OwnerName = t.owners.OwnerName
 	}
-	if s.election != nil {
-		options.Election, options.Differ = s.election.Elector, s.election.differing
+	if t.election != nil {
+		options.Election, options.Differ = t.election.Elector, t.election.differing
 	}
 	l, err := bridge.New(target, all, options)
 	return l, err

@@ -155,7 +155,7 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 
 // announceConfig publishes to the other replicas what this runtime writes to each target.
 func announceConfig(r *runtime) {
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if s.election == nil {
 			continue
 		}

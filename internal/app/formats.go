@@ -155,7 +155,7 @@ func bridgeWrites(r config.Registry, x config.Bridge, at registry.Group) bool {
 // more, each under its bridge: the loop still looks there, so that what they
 // left is held until a person decides.
 func formerUses(before *runtime, cfg *config.Config, at config.TargetKey) []config.Use {
-	r, old := cfg.Registries[at.Registry], before.sink(at)
+	r, old := cfg.Registries[at.Registry], before.target(at)
 	if old == nil || at.Listen != "" {
 		return nil
 	}

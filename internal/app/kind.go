@@ -21,7 +21,7 @@ type kind interface {
 	source(e *Env, name string) (source, error)
 
 	// connection makes the connection to a target in the registry.
-	connection(e *Env, at config.TargetKey) (*targetConnection, error)
+	connection(e *Env, at config.TargetKey) (*Connection, error)
 
 	// facilities returns what the registry offers besides entries.
 	facilities() facilities

@@ -75,7 +75,7 @@ func TestKinds_Formats(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer b.runtime.close()
-					if codecs := b.runtime.sinks[0].codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
+					if codecs := b.runtime.targets[0].codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
 						t.Errorf("codecs = %v, want one", codecs)
 					} else if got := codecs[0][0].Kind(); strings.HasPrefix(ends, "from: mesh") && got != d.Name {
 						t.Errorf("Kind of the codec = %s, want %s", got, d.Name)

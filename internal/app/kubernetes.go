@@ -58,7 +58,7 @@ func restConfig(file, name string) (*rest.Config, error) {
 }
 
 // connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*targetConnection, error) {
+func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*Connection, error) {
 	c := &kubernetesConnection{name: at.Registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
 		var err error
@@ -67,7 +67,7 @@ func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*targetConnecti
 		}
 		c.where = c.server.Host
 	}
-	return &targetConnection{connection: c, name: at.Registry, persistent: true}, nil
+	return &Connection{connector: c, persistent: true}, nil
 }
 
 // A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
@@ -114,7 +114,7 @@ type kubernetesStates struct {
 	calls, watch func() kubernetes.State
 }
 
-func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
+func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	m, label := e.Config.Mesh(c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
 	codecs, err := serviceEntries(e.Config, m, label, bridges)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
 		c.target.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
-		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
+		return &Bound{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, e.Config.Owner)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
 	c.target.Store(&kubernetesStates{target.State, target.WatchState})
-	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
+	return &Bound{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
 // source implements kind.

@@ -12,7 +12,7 @@ import (
 )
 
 // A component is a part of a runtime that runs: a source, a connection to a target, a
-// sink, an election, a key publisher or a registry identity.
+// target, an election, a key publisher or a registry identity.
 type component interface {
 	// run runs it until ctx ends, which is no error.
 	run(ctx context.Context) error
@@ -37,10 +37,10 @@ func newLifecycle(log *slog.Logger) *lifecycle {
 	}
 }
 
-// A handover is that of a connection to the sink that is in sync in its place.
+// A handover is that of a connection to the target that is in sync in its place.
 type handover struct {
 	old *targetConnection
-	to  *sink
+	to  *target
 }
 
 var errReconfigured = errors.New("its configuration changed, and it has not reported everything since")
@@ -55,11 +55,11 @@ func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	}
 	endOthers(l, r.registryIDs)
 	endOthers(l, r.keyPublishers)
-	for _, s := range endOthers(l, r.sinks) {
+	for _, s := range endOthers(l, r.targets) {
 		l.replace(s, r)
 	}
 	endOthers(l, r.elections) // others lead after the ttl
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		delete(l.leaving, s.targetConnection) // it may be in use again
 		begin(ctx, l, s.targetConnection)
 	}
@@ -68,7 +68,7 @@ func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	}
 	r.bindSources()
 	begin(ctx, l, r.elections...)
-	begin(ctx, l, r.sinks...)
+	begin(ctx, l, r.targets...)
 	begin(ctx, l, r.registryIDs...)
 	begin(ctx, l, r.keyPublishers...)
 	begin(ctx, l, r.sources...)
@@ -114,15 +114,15 @@ func stopAll[C component](l *lifecycle) {
 	}
 }
 
-// replace ends the connection of a sink that is gone, or leaves it to its successor.
-func (l *lifecycle) replace(s *sink, r *runtime) {
+// replace ends the connection of a target that is gone, or leaves it to its successor.
+func (l *lifecycle) replace(t *target, r *runtime) {
 	switch {
-	case r.sink(s.at) != nil && r.sink(s.at).targetConnection == s.targetConnection:
-	case s.listen != "", // readers keep what they have and come back to its successor
-		s.persistent && r.sink(s.at) == nil: // nothing goes with it, and it would look alive there
-		l.end(s.targetConnection)
+	case r.target(t.at) != nil && r.target(t.at).targetConnection == t.targetConnection:
+	case t.listen != "", // readers keep what they have and come back to its successor
+		t.persistent && r.target(t.at) == nil: // nothing goes with it, and it would look alive there
+		l.end(t.targetConnection)
 	default:
-		l.leaving[s.targetConnection] = s.at
+		l.leaving[t.targetConnection] = t.at
 	}
 }
 
@@ -131,7 +131,7 @@ func (l *lifecycle) replace(s *sink, r *runtime) {
 // leads there again: it holds entries that nobody asked to withdraw.
 func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 	for old, at := range l.leaving {
-		s := r.sink(at)
+		s := r.target(at)
 		if s == nil {
 			continue
 		}
@@ -149,7 +149,7 @@ func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 
 // endReplaced ends a connection whose successor is in sync, unless it is in use again.
 func (l *lifecycle) endReplaced(x handover, r *runtime) {
-	if _, still := l.leaving[x.old]; still && slices.Contains(r.sinks, x.to) {
+	if _, still := l.leaving[x.old]; still && slices.Contains(r.targets, x.to) {
 		delete(l.leaving, x.old)
 		l.end(x.old)
 		l.log.Info("the connection that was replaced has ended", "target", x.old.name)
@@ -181,7 +181,7 @@ func (l *lifecycle) stop() {
 	stopAll[*boundSource](l)
 	stopAll[*registryID](l)
 	stopAll[*keyPublisher](l) // with which istiod forgets them, as it does after a kill; readers wait for their grace
-	stopAll[*sink](l)
+	stopAll[*target](l)
 	stopAll[*election](l)
 	close(l.done)
 	l.handover.Wait()

@@ -29,7 +29,7 @@ func (n nacosKind) facilities() facilities {
 }
 
 // connection implements kind: a client of the cluster.
-func (n nacosKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+func (n nacosKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
 	opts := n.options(e.logger("nacos", name))
 	opts.Observe = e.Metrics.Nacos(name)
@@ -37,9 +37,9 @@ func (n nacosKind) connection(e *Env, at config.TargetKey) (*targetConnection, e
 	if err != nil {
 		return nil, err
 	}
-	return &targetConnection{
-		connection: &nacosConnection{name, client},
-		name:       name, onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
+	return &Connection{
+		connector:   &nacosConnection{name, client},
+		onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
 	}, nil
 }
 
@@ -56,8 +56,8 @@ func (*nacosConnection) close() {} // it ends with run
 
 func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
 
-func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
-	name, client, r := c.name, c.client, &boundTarget{}
+func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
+	name, client, r := c.name, c.client, &Bound{}
 	n := e.Config.Registries[name].Nacos
 	codecs, uses, err := makeCodecs[nacosFormat](e.maker(), name, format.Nacos, bridges, former)
 	if err != nil {

@@ -83,7 +83,7 @@ func (o *Operation) run(ctx context.Context, p *Program, request operationReques
 		return err
 	}
 	defer r.close()
-	sinks, err := sinksFor(p, r, request)
+	targets, err := targetsFor(p, r, request)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,14 @@ func (o *Operation) run(ctx context.Context, p *Program, request operationReques
 				return err
 			}
 		}
-		return o.runForKnownOwner(ctx, r, request, sinks, cfg.Owner)
+		return o.runForKnownOwner(ctx, r, request, targets, cfg.Owner)
 	})
 }
 
 // runForKnownOwner carries a request out, and fails if nothing was found of an owner who
 // is unknown to the configuration, to every target and to the mark of every entry.
-func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request operationRequest, sinks []*sink, configured string) error {
-	names, ok, err := remembered(ctx, sinks) // before the work, at whose end the owner is forgotten
+func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request operationRequest, targets []*target, configured string) error {
+	names, ok, err := remembered(ctx, targets) // before the work, at whose end the owner is forgotten
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request op
 		known = known || slices.ContainsFunc(held, func(r registry.Stored) bool { return slices.Contains(marks, r.Owner) })
 		return change(g, held)
 	}
-	if err := o.runInEach(ctx, r, request, sinks); err != nil {
+	if err := o.runInEach(ctx, r, request, targets); err != nil {
 		return err
 	}
 	if !known && len(o.Entries)+len(o.Left) == 0 {
@@ -126,8 +126,8 @@ func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request op
 
 // runInEach carries a request out in one target after the other, until one fails, and
 // records in the audit what was done.
-func (o *Operation) runInEach(ctx context.Context, r *runtime, request operationRequest, sinks []*sink) error {
-	for _, t := range sinks {
+func (o *Operation) runInEach(ctx context.Context, r *runtime, request operationRequest, targets []*target) error {
+	for _, t := range targets {
 		part := &Operation{}
 		err := part.runIn(ctx, t, request)
 		o.Entries, o.Left = append(o.Entries, part.Entries...), append(o.Left, part.Left...)
@@ -141,11 +141,11 @@ func (o *Operation) runInEach(ctx context.Context, r *runtime, request operation
 	return nil
 }
 
-// sinksFor returns the targets in which the work can be done.
-func sinksFor(p *Program, r *runtime, request operationRequest) ([]*sink, error) {
-	var all []*sink
+// targetsFor returns the targets in which the work can be done.
+func targetsFor(p *Program, r *runtime, request operationRequest) ([]*target, error) {
+	var all []*target
 	named := false
-	for _, t := range r.sinks {
+	for _, t := range r.targets {
 		if request.Target != "" && request.Target != t.name {
 			continue
 		}
@@ -164,7 +164,7 @@ func sinksFor(p *Program, r *runtime, request operationRequest) ([]*sink, error)
 }
 
 // reaches reports whether the request can be carried out in a target, and shows why not.
-func reaches(p *Program, t *sink, request operationRequest) bool {
+func reaches(p *Program, t *target, request operationRequest) bool {
 	remembers := t.owners != nil
 	switch {
 	case t.at.Listen != "":
@@ -181,7 +181,7 @@ func reaches(p *Program, t *sink, request operationRequest) bool {
 
 // runIn carries a request out in one target. It reads everything before it writes. The
 // steps are those that were read back, even beside an error.
-func (o *Operation) runIn(ctx context.Context, s *sink, request operationRequest) error {
+func (o *Operation) runIn(ctx context.Context, s *target, request operationRequest) error {
 	gone, err := s.ownerGone(ctx, request.absent)
 	if err != nil {
 		return err
@@ -208,20 +208,20 @@ func (o *Operation) runIn(ctx context.Context, s *sink, request operationRequest
 
 // changes returns the change of each group of the target, and a step for each group that
 // cannot be read.
-func (s *sink) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
-	groups, err := s.target.Groups(ctx)
+func (t *target) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
+	groups, err := t.target.Groups(ctx)
 	if err != nil {
-		return nil, nil, unreachable("target %s: %w", s.name, err)
+		return nil, nil, unreachable("target %s: %w", t.name, err)
 	}
 	misnamed := 0 // entries whose mark is what was given as a name
 	for _, g := range groups {
-		held, err := s.target.Read(ctx, g)
+		held, err := t.target.Read(ctx, g)
 		if errors.Is(err, registry.ErrRefused) {
-			left = append(left, Step{Target: s.name, Op: request.action, Group: g.String(), Failed: err.Error()})
+			left = append(left, Step{Target: t.name, Op: request.action, Group: g.String(), Failed: err.Error()})
 			continue
 		}
 		if err != nil {
-			return nil, nil, unreachable("target %s: %w", s.name, err)
+			return nil, nil, unreachable("target %s: %w", t.name, err)
 		}
 		for _, h := range held {
 			if request.absent != "" && h.Owner == request.absent {
@@ -229,7 +229,7 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 			}
 		}
 		change := request.change(g, held)
-		if err := s.checkLive(request, change); err != nil {
+		if err := t.checkLive(request, change); err != nil {
 			return nil, nil, err
 		}
 		if !change.Empty() {
@@ -237,20 +237,20 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, usage("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", s.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
+		return nil, nil, usage("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", t.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
 	}
 	return changes, left, nil
 }
 
 // checkLive returns an error if a change would delete what exists as long as
 // the connection of a bridge does, and no longer: only that bridge can withdraw it.
-func (s *sink) checkLive(request operationRequest, change registry.Change) error {
-	if s.owners != nil {
+func (t *target) checkLive(request operationRequest, change registry.Change) error {
+	if t.owners != nil {
 		return nil
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", s.name, request.owner, h.Key, change.Group)
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, request.owner, h.Key, change.Group)
 		}
 	}
 	return nil
@@ -258,7 +258,7 @@ func (s *sink) checkLive(request operationRequest, change registry.Change) error
 
 // apply writes one change, and records by what is read back what of it was done. A
 // change that was refused, or that came after another's, costs its group alone.
-func (o *Operation) apply(ctx context.Context, s *sink, request operationRequest, change registry.Change) error {
+func (o *Operation) apply(ctx context.Context, s *target, request operationRequest, change registry.Change) error {
 	failed := s.target.Write(ctx, change)
 	still, err := s.readBack(ctx, request, change)
 	for _, step := range s.steps(request, change) {
@@ -284,10 +284,10 @@ func (o *Operation) apply(ctx context.Context, s *sink, request operationRequest
 
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
-func (s *sink) readBack(ctx context.Context, request operationRequest, change registry.Change) (map[string]bool, error) {
-	late := s.target.Capabilities().VerifyAfter
+func (t *target) readBack(ctx context.Context, request operationRequest, change registry.Change) (map[string]bool, error) {
+	late := t.target.Capabilities().VerifyAfter
 	for {
-		held, err := s.target.Read(ctx, change.Group)
+		held, err := t.target.Read(ctx, change.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -306,19 +306,19 @@ func (s *sink) readBack(ctx context.Context, request operationRequest, change re
 	}
 }
 
-func (s *sink) steps(request operationRequest, change registry.Change) []Step {
+func (t *target) steps(request operationRequest, change registry.Change) []Step {
 	var steps []Step
 	for _, p := range change.Put {
-		steps = append(steps, Step{Target: s.name, Op: request.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+		steps = append(steps, Step{Target: t.name, Op: request.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
 	}
 	for _, h := range change.Delete {
-		steps = append(steps, Step{Target: s.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
+		steps = append(steps, Step{Target: t.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
 	}
 	return steps
 }
 
 // entry is what the audit keeps of the work in one target.
-func (request operationRequest) entry(owner string, t *sink, part *Operation, err error) audit.Entry {
+func (request operationRequest) entry(owner string, t *target, part *Operation, err error) audit.Entry {
 	e := audit.Entry{Who: currentUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
 	for _, s := range part.Entries {
 		e.Before = append(e.Before, s.Group+" "+s.Old)

@@ -111,33 +111,33 @@ func checkOwner(owner string) error {
 
 // ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error if a bridge of it runs.
-func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
-	if s.owners == nil || owner == "" {
+func (t *target) ownerGone(ctx context.Context, owner string) (string, error) {
+	if t.owners == nil || owner == "" {
 		return owner, nil
 	}
 	if metadata.IsUnnamed(owner) {
-		names, err := s.owners.Owners(ctx)
+		names, err := t.owners.Owners(ctx)
 		if err != nil {
-			return "", unreachable("target %s: %w", s.name, err)
+			return "", unreachable("target %s: %w", t.name, err)
 		}
 		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
 			owner = names[i]
 		}
 	}
-	who, err := s.owners.Alive(ctx, owner)
+	who, err := t.owners.Alive(ctx, owner)
 	if err != nil {
-		return "", unreachable("target %s: %w", s.name, err)
+		return "", unreachable("target %s: %w", t.name, err)
 	}
 	if who != "" {
-		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", s.name, owner, who)
+		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
 	}
 	return owner, nil
 }
 
 // remembered returns the owners that targets remember, false if that is not
 // known: none of them remembers any, or one may not be asked.
-func remembered(ctx context.Context, sinks []*sink) (names []string, ok bool, err error) {
-	for _, t := range sinks {
+func remembered(ctx context.Context, targets []*target) (names []string, ok bool, err error) {
+	for _, t := range targets {
 		if t.owners == nil {
 			continue
 		}

@@ -100,7 +100,7 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 			try(s.name, RoleSource, checkOtherReading(from))
 		}
 	}
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		try(s.at.Registry, RoleTarget, s.check)
 		if to := r.cfg.Registries[s.at.Registry]; to.Settings().Mesh != nil {
 			try(s.at.Registry, RoleTarget, checkOtherWriting(to))

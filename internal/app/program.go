@@ -91,7 +91,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 	if r.cfg.Replicas.Shared() {
 		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if s.onceRefusal != "" {
 			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceRefusal)
 		}
@@ -113,9 +113,9 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	}
 	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Unwritable: []Remark{}, Skipped: []Remark{}}
 	for i := range plans {
-		d.add(r.sinks[i].name, plans[i], statuses[i])
-		if remark := r.sinks[i].remark; remark != "" {
-			d.Remarks = append(d.Remarks, Remark{r.sinks[i].name, remark})
+		d.add(r.targets[i].name, plans[i], statuses[i])
+		if remark := r.targets[i].remark; remark != "" {
+			d.Remarks = append(d.Remarks, Remark{r.targets[i].name, remark})
 		}
 	}
 	for _, s := range r.sources {

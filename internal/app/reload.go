@@ -126,7 +126,7 @@ func changes(before, after *runtime) []string {
 			add("source", s.name, "ended")
 		}
 	}
-	for _, s := range after.sinks {
+	for _, s := range after.targets {
 		part, how := s.since(before, after)
 		add(part, s.at.String(), how)
 	}
@@ -139,8 +139,8 @@ func changes(before, after *runtime) []string {
 
 // ended reports the targets and bridges that are gone.
 func ended(before, after *runtime, add func(part, name, how string)) {
-	for _, s := range before.sinks {
-		if after.sink(s.at) == nil {
+	for _, s := range before.targets {
+		if after.target(s.at) == nil {
 			how := "ended; its entries stay"
 			if s.at.Listen != "" {
 				how = "ended; nobody is answered there any more"
@@ -148,8 +148,8 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 			add("target", s.at.String(), how)
 		}
 	}
-	for _, s := range after.sinks {
-		if before.sink(s.at) == s {
+	for _, s := range after.targets {
+		if before.target(s.at) == s {
 			continue
 		}
 		for _, u := range s.formerUses {
@@ -159,7 +159,7 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 		}
 	}
 	for _, x := range before.cfg.Bridges {
-		if !leads(after, x) && after.sink(x.Target()) != nil {
+		if !leads(after, x) && after.target(x.Target()) != nil {
 			add("bridge", x.Name, "leaves "+x.Target().String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
@@ -177,17 +177,17 @@ func leads(r *runtime, x config.Bridge) bool {
 	return slices.ContainsFunc(r.cfg.BridgesTo(x.Target()), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
-// since says which part of a sink is another than in a runtime before it.
-func (s *sink) since(before, after *runtime) (part, how string) {
-	switch old := before.sink(s.at); {
+// since says which part of a target is another than in a runtime before it.
+func (t *target) since(before, after *runtime) (part, how string) {
+	switch old := before.target(t.at); {
 	case old == nil:
 		return "target", "begun"
-	case old.targetConnection != s.targetConnection:
+	case old.targetConnection != t.targetConnection:
 		return "target", "connected anew"
-	case old != s:
+	case old != t:
 		return "loop", "restarted"
-	case tunable(before.cfg, s.at) != tunable(after.cfg, s.at):
-		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, s.at)
+	case tunable(before.cfg, t.at) != tunable(after.cfg, t.at):
+		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, t.at)
 	}
 	return "", ""
 }

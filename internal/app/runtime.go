@@ -22,7 +22,7 @@ type runtime struct {
 
 	cfg           *config.Config
 	sources       []*boundSource
-	sinks         []*sink
+	targets       []*target
 	registryIDs   []*registryID
 	keyPublishers []*keyPublisher
 	elections     []*election
@@ -33,15 +33,15 @@ func (r *runtime) close() { r.closeBut(nil) }
 
 // closeBut gives back what the runtime holds, but for connections that are kept.
 func (r *runtime) closeBut(kept []*targetConnection) {
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if !slices.Contains(kept, s.targetConnection) {
 			s.close()
 		}
 	}
 }
 
-func (r *runtime) sink(at config.TargetKey) *sink {
-	return first(r.sinks, func(s *sink) bool { return s.at == at })
+func (r *runtime) target(at config.TargetKey) *target {
+	return first(r.targets, func(t *target) bool { return t.at == at })
 }
 
 func (r *runtime) source(name string) *boundSource {
@@ -66,14 +66,14 @@ func first[T any](all []*T, fits func(*T) bool) *T {
 
 // runWhile runs sources and connections, and some of the loops, until work ends. The
 // timeout ends work alone: the runtime is still there to report what was missing.
-func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*sink, work func(context.Context) error) error {
+func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*target, work func(context.Context) error) error {
 	ctx, worked := context.WithCancel(ctx)
 	defer worked()
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	l, base := newLifecycle(r.log), context.WithoutCancel(ctx)
 	r.bindSources()
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		begin(base, l, s.targetConnection)
 	}
 	begin(base, l, loops...)
@@ -101,7 +101,7 @@ func (r *runtime) names() []string {
 	for _, s := range r.sources {
 		names = append(names, s.name)
 	}
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if !slices.Contains(names, s.at.Registry) {
 			names = append(names, s.at.Registry)
 		}
@@ -119,7 +119,7 @@ func (r *runtime) bindSources() {
 
 func (r *runtime) targetNames(registry string) []string {
 	var names []string
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if s.at.Registry == registry {
 			names = append(names, s.at.String())
 		}
@@ -130,7 +130,7 @@ func (r *runtime) targetNames(registry string) []string {
 // entriesAfter says which entries stay once the process has ended.
 func (r *runtime) entriesAfter() string {
 	var goes []string
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		if !s.persistent && s.listen == "" {
 			goes = append(goes, s.name)
 		}
@@ -146,7 +146,7 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 	for _, s := range r.sources {
 		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
 	}
-	for _, t := range r.sinks {
+	for _, t := range r.targets {
 		targets = append(targets, admin.Target{Name: t.name, Registry: t.at.Registry, Listen: t.at.Listen, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
 	}
 	return inputs, targets
@@ -155,10 +155,10 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 // complete runs a runtime until nothing is due without a new event, and returns the status
 // of each loop then. An error of CauseUnreachable says what was missing at the timeout.
 func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	statuses := make([]bridge.Status, len(r.sinks))
-	err := r.runWhile(ctx, timeout, r.sinks, func(ctx context.Context) error {
-		return atOnce(len(r.sinks), func(i int) error {
-			s := r.sinks[i]
+	statuses := make([]bridge.Status, len(r.targets))
+	err := r.runWhile(ctx, timeout, r.targets, func(ctx context.Context) error {
+		return atOnce(len(r.targets), func(i int) error {
+			s := r.targets[i]
 			if s.admission != nil {
 				if err := s.admission.wait(ctx); err != nil {
 					return err
@@ -174,15 +174,15 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 
 // plans returns the changes that each loop would write.
 func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
-	plans, statuses := make([][]bridge.Planned, len(r.sinks)), make([]bridge.Status, len(r.sinks))
+	plans, statuses := make([][]bridge.Planned, len(r.targets)), make([]bridge.Status, len(r.targets))
 	err := r.runWhile(ctx, timeout, nil, func(ctx context.Context) error {
 		ctx, giveUp := context.WithCancelCause(ctx)
 		defer giveUp(nil)
 		go r.watchRefusals(ctx, giveUp)
-		err := atOnce(len(r.sinks), func(i int) error {
+		err := atOnce(len(r.targets), func(i int) error {
 			var err error
-			if plans[i], statuses[i], err = r.sinks[i].loop.Plan(ctx); err != nil {
-				return fmt.Errorf("target %s: %w", r.sinks[i].name, err)
+			if plans[i], statuses[i], err = r.targets[i].loop.Plan(ctx); err != nil {
+				return fmt.Errorf("target %s: %w", r.targets[i].name, err)
 			}
 			return nil
 		})
@@ -239,7 +239,7 @@ func (r *runtime) refusals() map[string]bool {
 		state := s.state()
 		all["source "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
 	}
-	for _, s := range r.sinks {
+	for _, s := range r.targets {
 		state := s.state()
 		all["target "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
 	}
@@ -286,10 +286,10 @@ func (r *runtime) missing(all []bridge.Status) string {
 		}
 	}
 	for i, st := range all {
-		name := r.sinks[i].name
+		name := r.targets[i].name
 		switch {
 		case !st.Listed:
-			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(r.sinks[i].state().LastError, st.LastError, "not listed yet")))
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(r.targets[i].state().LastError, st.LastError, "not listed yet")))
 		case waiting(st):
 			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
 		case st.LastError != "":

@@ -24,7 +24,7 @@ import (
 
 // connection implements kind: the address at which istiods read what is
 // imported.
-func (m meshKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen)}
 	log := e.targetLogger("mcp", at)
@@ -55,7 +55,7 @@ func (m meshKind) connection(e *Env, at config.TargetKey) (*targetConnection, er
 	c := &servedConnection{
 		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
-	l := &targetConnection{connection: c, name: name, listen: at.Listen, served: target}
+	l := &Connection{connector: c, served: target}
 	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
 		l.remark = "what is served at " + at.Listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 	}
@@ -82,9 +82,9 @@ func (c *servedConnection) run(ctx context.Context) error {
 
 func (c *servedConnection) close() { c.records.close() }
 
-func (c *servedConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
+func (c *servedConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	codecs, err := serviceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
-	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(e.Config, c)}, err
+	return &Bound{target: c.target, codecs: codecs, check: checkServed(e.Config, c)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh. By the values

@@ -168,7 +168,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range next.runtime.sinks {
+	for _, o := range next.runtime.targets {
 		if o.listen == "" {
 			continue
 		}
@@ -198,12 +198,12 @@ func (s *supervisor) knownConfig() *config.Config {
 // recordAbandoned records the targets in which entries of ours stay without a loop. A
 // process that starts with the next file does not know of them.
 func (s *supervisor) recordAbandoned(before *runtime) {
-	for _, o := range before.sinks {
-		if o.at.Listen == "" && s.runtime.sink(o.at) == nil && leaves(o.loop.Summary()) {
+	for _, o := range before.targets {
+		if o.at.Listen == "" && s.runtime.target(o.at) == nil && leaves(o.loop.Summary()) {
 			s.abandoned[o.at] = before.cfg.Registries[o.at.Registry]
 		}
 	}
-	for _, o := range s.runtime.sinks {
+	for _, o := range s.runtime.targets {
 		delete(s.abandoned, o.at) // it may be back
 	}
 }
@@ -223,8 +223,8 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	announceConfig(next)
 	s.lifecycle.apply(ctx, next)
 	s.replicas.running.Store(&next.elections)
-	for _, o := range next.sinks {
-		if old := before.sink(o.at); old == o {
+	for _, o := range next.targets {
+		if old := before.target(o.at); old == o {
 			s.tune(ctx, o)
 		}
 	}
@@ -248,8 +248,8 @@ func forgetMetrics(before, next *runtime) {
 			next.metrics.ForgetSource(name)
 		}
 	}
-	for _, o := range before.sinks {
-		if o.at.Listen != "" && next.sink(o.at) == nil {
+	for _, o := range before.targets {
+		if o.at.Listen != "" && next.target(o.at) == nil {
 			next.metrics.ForgetListen(o.at.Registry, o.at.Listen)
 		}
 	}
@@ -259,12 +259,12 @@ func forgetMetrics(before, next *runtime) {
 // that was refused leaves as well.
 func (s *supervisor) closeListeners() {
 	s.listeners.closeOthers(func(address string) bool {
-		return slices.ContainsFunc(s.runtime.sinks, func(o *sink) bool { return o.listen == address })
+		return slices.ContainsFunc(s.runtime.targets, func(o *target) bool { return o.listen == address })
 	})
 }
 
 // tune hands a loop that continues its guards and its timing, which may be new.
-func (s *supervisor) tune(ctx context.Context, o *sink) {
+func (s *supervisor) tune(ctx context.Context, o *target) {
 	guards := make(map[string]bridge.Guard)
 	for _, x := range s.runtime.cfg.BridgesTo(o.at) {
 		guards[x.Name] = guardOf(x.Guard)

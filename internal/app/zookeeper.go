@@ -36,7 +36,7 @@ func (z zookeeperKind) facilities() facilities {
 }
 
 // connection implements kind: a client of the ensemble.
-func (z zookeeperKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
+func (z zookeeperKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
 	opts, back := z.options(e.logger("zookeeper", name)), make(chan struct{}, 1)
 	opts.Observe = onReturn(e.Metrics.Sessions(name), back)
@@ -44,9 +44,9 @@ func (z zookeeperKind) connection(e *Env, at config.TargetKey) (*targetConnectio
 	if err != nil {
 		return nil, err
 	}
-	return &targetConnection{
-		connection: &zookeeperConnection{name, client},
-		name:       name, reconnected: back, persistent: z.Lifetime != "session",
+	return &Connection{
+		connector:   &zookeeperConnection{name, client},
+		reconnected: back, persistent: z.Lifetime != "session",
 		session: func() int64 { return client.State().Session },
 	}, nil
 }
@@ -70,8 +70,8 @@ func (c *zookeeperConnection) state() admin.TargetState {
 	return out
 }
 
-func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
-	name, r := c.name, &boundTarget{}
+func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
+	name, r := c.name, &Bound{}
 	z := e.Config.Registries[name].ZooKeeper
 	codecs, uses, err := makeCodecs[zookeeperFormat](e.maker(), name, format.ZooKeeper, bridges, former)
 	if err != nil {

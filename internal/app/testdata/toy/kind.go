@@ -43,8 +43,8 @@ func (t toyKind) source(e *Env, name string) (source, error) {
 	return s, nil
 }
 
-func (t toyKind) connection(e *Env, at config.TargetKey) (*targetConnection, error) {
-	return &targetConnection{connection: toyConnection{at.Registry, t.target()}, name: at.Registry}, nil
+func (t toyKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
+	return &Connection{connector: toyConnection{at.Registry, t.target()}}, nil
 }
 
 type toySource struct {
@@ -79,7 +79,7 @@ func (toyConnection) close() {}
 
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
-func (c toyConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
+func (c toyConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	codecs, _, err := makeCodecs[metadata.Codec](e.maker(), c.name, "toy", bridges, former)
-	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
+	return &Bound{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }
