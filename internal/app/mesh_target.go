@@ -28,7 +28,7 @@ func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen)}
 	log := e.targetLogger("mcp", at)
-	records, err := newServedRecords(e, at, imports)
+	records, err := newMeshRecords(e, at, imports)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.Registry + ".istiod.import.", Log: log,
 	})
-	c := &servedConnection{
+	c := &meshConnection{
 		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
 	l := &Connection{connector: c, served: target}
@@ -62,29 +62,29 @@ func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	return l, nil
 }
 
-// A servedConnection is the address at which istiods read a mesh.
-type servedConnection struct {
+// A meshConnection is the address at which istiods read a mesh.
+type meshConnection struct {
 	at        config.TargetKey
 	listen    func(ctx context.Context, address string) (net.Listener, error) // nil: nothing is served
-	records   *servedRecords
+	records   *meshRecords
 	target    *mcp.Target
 	server    *mcp.Server
 	refused   config.Errors // the rules that data planes do not follow
 	hasIstiod bool          // or data planes alone
 }
 
-func (c *servedConnection) run(ctx context.Context) error {
+func (c *meshConnection) run(ctx context.Context) error {
 	if c.listen == nil {
 		return c.records.runWhile(ctx, untilDone)
 	}
 	return c.records.runWhile(ctx, c.serve)
 }
 
-func (c *servedConnection) close() { c.records.close() }
+func (c *meshConnection) close() { c.records.close() }
 
-func (c *servedConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
+func (c *meshConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	codecs, err := serviceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
-	return &Bound{target: c.target, codecs: codecs, check: checkServed(e.Config, c)}, err
+	return &Bound{target: c.target, codecs: codecs, check: checkMeshTarget(e.Config, c)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
@@ -117,7 +117,7 @@ func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 
 // serve answers istiods until ctx ends. It listens from the first moment: an
 // istiod whose source is away at its start ends.
-func (c *servedConnection) serve(ctx context.Context) error {
+func (c *meshConnection) serve(ctx context.Context) error {
 	l, err := c.listen(ctx, c.at.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
@@ -128,7 +128,7 @@ func (c *servedConnection) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (c *servedConnection) state() admin.TargetState {
+func (c *meshConnection) state() admin.TargetState {
 	s := admin.TargetState{}
 	for _, r := range c.refused {
 		s.RefusedRules = append(s.RefusedRules, r.Error())
@@ -162,9 +162,9 @@ func accessOf(m config.Import) mcp.Access {
 	return a
 }
 
-// checkServed tries whether the address for istiod is free or this bridge's own, and
+// checkMeshTarget tries whether the address for istiod is free or this bridge's own, and
 // whether records can be kept. It warns of what others may read at the address.
-func checkServed(cfg *config.Config, c *servedConnection) func(context.Context, *findings) {
+func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		at := c.at
 		running := checkListen(ctx, f, cfg, at)

@@ -14,7 +14,7 @@ func TestTargetKey(t *testing.T) {
 		{Registry: "mesh", Listen: ":15031"}:          {"mesh (:15031)", "served-v5v6p729"},
 		{Registry: "mesh", Listen: "127.0.0.1:36031"}: {"mesh (127.0.0.1:36031)", "served-b6i3f6fi"},
 	} {
-		if name, record := at.String(), servedName(at); name != want.name || record != want.record {
+		if name, record := at.String(), recordName(at); name != want.name || record != want.record {
 			t.Errorf("%#v is %q, kept as %q, want %q and %q", at, name, record, want.name, want.record)
 		}
 	}

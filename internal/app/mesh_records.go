@@ -16,19 +16,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-// servedRecords is where what is served at one address is kept: what came from
+// meshRecords is where what is served at one address is kept: what came from
 // a registry in that registry, and all of it in the directory state.dir, if it is
 // set.
-type servedRecords struct {
+type meshRecords struct {
 	stores      []mcp.PersistentStore
 	connections []*recordStore
 }
 
-// newServedRecords connects to every registry that a bridge to the address reads
+// newMeshRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
-func newServedRecords(e *Env, at config.TargetKey, imports config.Import) (*servedRecords, error) {
-	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.Registry, 8)}
-	s := &servedRecords{}
+func newMeshRecords(e *Env, at config.TargetKey, imports config.Import) (*meshRecords, error) {
+	store := mcp.PersistentStore{Name: recordName(at), Index: "serving-" + metadata.Fingerprint(at.Registry, 8)}
+	s := &meshRecords{}
 	for _, from := range distinct(e.Config.BridgesTo(at), func(x config.Bridge) string { return x.From }) {
 		records := kindOf(e.Config.Registries[from]).facilities().records
 		if records == nil {
@@ -40,29 +40,29 @@ func newServedRecords(e *Env, at config.TargetKey, imports config.Import) (*serv
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-		store.Names = servedNames(e.Config, at.Registry, func(x config.Bridge) bool { return x.From == from })
+		store.Names = recordNames(e.Config, at.Registry, func(x config.Bridge) bool { return x.From == from })
 		store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
 		s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 	}
 	if dir := e.Config.State.Dir; dir != "" {
-		store.Names = servedNames(e.Config, at.Registry, func(config.Bridge) bool { return true })
+		store.Names = recordNames(e.Config, at.Registry, func(config.Bridge) bool { return true })
 		store.Recorder, store.Has = mcp.DirRecorder{Path: dir}, nil
 		s.stores = append(s.stores, store)
 	}
 	return s, nil
 }
 
-// servedName is the name under which what is served at an address is kept. It must not
+// recordName is the name under which what is served at an address is kept. It must not
 // change between versions.
-func servedName(at config.TargetKey) string {
+func recordName(at config.TargetKey) string {
 	return "served-" + metadata.Fingerprint(at.Registry+at.Listen, 8)
 }
 
-// servedNames are those names of a mesh under which what some bridges serve is
+// recordNames are those names of a mesh under which what some bridges serve is
 // kept.
-func servedNames(cfg *config.Config, mesh string, which func(config.Bridge) bool) (names []string) {
+func recordNames(cfg *config.Config, mesh string, which func(config.Bridge) bool) (names []string) {
 	for _, x := range cfg.Bridges {
-		if name := servedName(x.Target()); x.To == mesh && which(x) && !slices.Contains(names, name) {
+		if name := recordName(x.Target()); x.To == mesh && which(x) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -71,7 +71,7 @@ func servedNames(cfg *config.Config, mesh string, which func(config.Bridge) bool
 
 // check tries whether the registries keep records. Without them the bridge
 // works, so that nothing fails for it.
-func (s *servedRecords) check(ctx context.Context, f *findings) {
+func (s *meshRecords) check(ctx context.Context, f *findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, c := range s.connections {
 			checkRecords(ctx, f, c)
@@ -91,7 +91,7 @@ func checkRecords(ctx context.Context, f *findings, r *recordStore) {
 
 // runWhile keeps the registries reachable until work ends, which writes the records once
 // more at its end.
-func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
+func (s *meshRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	errs := make([]error, len(s.connections))
@@ -104,7 +104,7 @@ func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context)
 	return errors.Join(append(errs, err)...)
 }
 
-func (s *servedRecords) close() {
+func (s *meshRecords) close() {
 	for _, c := range s.connections {
 		c.close()
 	}
