@@ -60,7 +60,7 @@ func (a *admission) wait(ctx context.Context) error {
 			return err
 		}
 		if time.Now().Before(a.fatalUntil) {
-			return &Error{CauseUsage, err}
+			return withCause(CauseUsage, err)
 		}
 		a.setRefused(err)
 		timer.Reset(a.retry)

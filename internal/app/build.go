@@ -92,7 +92,7 @@ func newBuilder(p *Program, o buildOptions) (*builder, error) {
 	}}
 	if o.joinsReplicas && cfg.Replicas.Shared() {
 		if b.replicas, err = newElections(cfg, log); err != nil {
-			return nil, &Error{CauseUsage, err}
+			return nil, withCause(CauseUsage, err)
 		}
 	}
 	made, err := b.next(cfg, nil)
@@ -118,7 +118,7 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 	}
 	if err := next.build(); err != nil {
 		next.runtime.closeBut(connections)
-		return nil, &Error{CauseUsage, err}
+		return nil, withCause(CauseUsage, err)
 	}
 	next.before, next.connections = nil, nil
 	return &next, nil

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,24 +9,23 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/user"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // A Client asks the status API of a running bridge.
 type Client struct {
-	Owner string // of the bridge that is meant; empty: of any
+	Owner  string // of the bridge that is meant; empty: of any
+	Remedy string // what to do if a bridge of another owner answers
 
 	scheme, host string // of the URL
 	token        string // that each request bears; empty: none
-	remedy       string // what to do if another answers
 	http         http.Client
 }
 
@@ -39,10 +37,11 @@ type ClientOptions struct {
 	Timeout  time.Duration
 }
 
-// Client finds the running bridge by the options or by the configuration, of which only
+// findClient finds the running bridge by the options or by a configuration, of which only
 // the address of the bridge has to be valid. A bridge of another owner does not answer.
-func (p *Program) Client(o ClientOptions) (*Client, error) {
-	access, wrong, err := config.ReadAccess(p.File, p.Env)
+// It remarks on settings that it cannot read.
+func findClient(file string, env config.Lookup, o ClientOptions, remark func(format string, args ...any)) (*Client, error) {
+	access, wrong, err := config.ReadAccess(file, env)
 	address, settings := o.Address, access.Admin
 	if wrong := wrong.Under("admin"); len(wrong) > 0 {
 		err, settings = wrong, config.Admin{}
@@ -52,46 +51,29 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 			return nil, err
 		}
 		if address = settings.Address; address == "" || address == "off" {
-			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
+			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", file)
 		}
 		if unread := wrong.Under(""); len(unread) > 0 {
-			p.remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
+			remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
-	if err := admin.CheckAddress(address, serverSecurity(settings)); err != nil {
+	var secure *admin.Secure
+	if settings.TLS != nil {
+		secure = &admin.Secure{} // as the server's, which holds what only the server reads
+	}
+	if err := admin.CheckAddress(address, secure); err != nil {
 		return nil, usage("--admin: %w", err)
 	}
 	c, err := newClient(address, settings, o.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	c.Owner, c.remedy = o.Owner, "give --owner of the bridge that is meant"
+	c.Owner, c.Remedy = o.Owner, "give --owner of the bridge that is meant"
 	if o.Owner == "" && !o.AnyOwner {
 		c.Owner = access.Owner
-		c.remedy = p.File + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
+		c.Remedy = file + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
 	}
 	return c, nil
-}
-
-// serverSecurity returns how the status API is protected, nil if only this machine can
-// reach it.
-func serverSecurity(a config.Admin) *admin.Secure {
-	if a.TLS == nil {
-		return nil
-	}
-	return &admin.Secure{
-		Certificate: func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(a.TLS.CertFile, a.TLS.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("admin.tls: %w", err)
-			}
-			return &pair, nil
-		},
-		Token: func() (string, error) {
-			s, err := config.ReadSecret(a.TokenFile)
-			return s.Reveal(), err
-		},
-	}
 }
 
 // maxAnswer is more than the status of 100,000 services.
@@ -169,7 +151,7 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	req.Header.Set(admin.UserHeader, currentUser())
+	req.Header.Set(admin.UserHeader, audit.User())
 	if c.Owner != "" {
 		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
@@ -214,25 +196,13 @@ func (c *Client) problem(path string, a answer) error {
 	err := errors.New(p.Error)
 	switch {
 	case a.code == http.StatusPreconditionFailed:
-		return usage("%s: %w; %s", c.host, err, c.remedy)
+		return usage("%s: %w; %s", c.host, err, c.Remedy)
 	case a.code == http.StatusNotFound && !json.Valid(a.body):
 		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
 	case a.code == http.StatusNotFound, a.code == http.StatusConflict:
-		return &Error{CauseFindings, err}
+		return withCause(CauseFindings, err)
 	}
 	return unreachable("%s: %w", path, err)
-}
-
-// currentUser says who runs the command, for the record.
-func currentUser() string {
-	name := "somebody"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if host, err := os.Hostname(); err == nil {
-		name += "@" + host
-	}
-	return name
 }
 
 // HealthOptions say which probe of the running bridge is asked.
@@ -242,9 +212,10 @@ type HealthOptions struct {
 	Timeout time.Duration
 }
 
-// Health asks a probe of the running bridge and returns its answer.
-func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
-	address, err := p.probes(o)
+// health asks a probe of the running bridge and returns its answer. A configuration names
+// the bridge unless the options do.
+func health(ctx context.Context, file string, env config.Lookup, o HealthOptions) (string, error) {
+	address, err := probes(file, env, o)
 	if err != nil {
 		return "", err
 	}
@@ -268,16 +239,16 @@ func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
 	a, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
 	text := strings.TrimSpace(string(a.body))
 	if err == nil && a.code != http.StatusOK {
-		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, text)}
+		return "", withCause(CauseFindings, fmt.Errorf("%s: %s", probe, text))
 	}
 	return text, err
 }
 
-func (p *Program) probes(o HealthOptions) (string, error) {
+func probes(file string, env config.Lookup, o HealthOptions) (string, error) {
 	if o.Address != "" {
 		return o.Address, nil
 	}
-	access, wrong, err := config.ReadAccess(p.File, p.Env)
+	access, wrong, err := config.ReadAccess(file, env)
 	if wrong := wrong.Under("telemetry"); len(wrong) > 0 {
 		err = wrong
 	}

@@ -147,7 +147,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	if err != nil {
 		return
 	}
-	client := withoutRedirects(http.DefaultTransport)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
 		f.warn("version", "not known: "+err.Error(), "open istiod's port "+debug.MonitoringPort+" to the bridge, if you want to see it")

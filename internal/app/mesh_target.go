@@ -243,7 +243,7 @@ func runningTarget(ctx context.Context, cfg *config.Config, at config.TargetKey)
 	if err != nil {
 		return nil, err
 	}
-	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
+	a.Owner, a.Remedy = cfg.Owner, "a bridge of another owner runs"
 	d, err := a.Status(ctx)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func operate(ctx context.Context, p *Program, request operationRequest, owner st
 	o.Whole = err == nil
 	if err == nil && len(o.Left) > 0 {
 		first := o.Left[0]
-		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %s; the first is %s in %s: %s", registry.Counted(len(o.Left), "entry", "entries"), first.Key, first.Group, first.Failed)}
+		err = withCause(CauseFindings, fmt.Errorf("not done, or not known to be: %s; the first is %s in %s: %s", registry.Counted(len(o.Left), "entry", "entries"), first.Key, first.Group, first.Failed))
 	}
 	o.Done = request.Yes && err == nil
 	return o, err
@@ -319,7 +319,7 @@ func (t *target) steps(request operationRequest, change registry.Change) []Step 
 
 // entry is what the audit keeps of the work in one target.
 func (request operationRequest) entry(owner string, t *target, part *Operation, err error) audit.Entry {
-	e := audit.Entry{Who: currentUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
+	e := audit.Entry{Who: audit.User(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
 	for _, s := range part.Entries {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

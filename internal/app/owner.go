@@ -159,5 +159,5 @@ func unknownOwner(owner string, known []string) error {
 	if near := naming.Near(owner, known, 1); len(near) > 0 {
 		hint = ", did you mean " + strconv.Quote(near[0]) + "?"
 	}
-	return &Error{CauseFindings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint)}
+	return withCause(CauseFindings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint))
 }

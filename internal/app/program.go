@@ -63,7 +63,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := s.listen(ctx); err != nil {
 		r.close()
-		return &Error{CauseUsage, err}
+		return withCause(CauseUsage, err)
 	}
 	if err := b.audit.Check(); err != nil {
 		r.log.Error("audit.file cannot be written: decisions are in this log alone", "err", err)
@@ -72,10 +72,10 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
 	err = s.run(ctx)
 	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{e.Cause, err}
+		return withCause(e.Cause, err)
 	}
 	if err != nil {
-		return &Error{CauseFindings, err}
+		return withCause(CauseFindings, err)
 	}
 	s.runtime.log.Info("stopped", "entries", s.runtime.entriesAfter())
 	return nil
@@ -144,6 +144,17 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 	return all, nil
 }
 
+// Client finds the running bridge by the options or by the configuration, of which only
+// the address of the bridge has to be valid. A bridge of another owner does not answer.
+func (p *Program) Client(o ClientOptions) (*Client, error) {
+	return findClient(p.File, p.Env, o, p.remark)
+}
+
+// Health asks a probe of the running bridge and returns its answer.
+func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
+	return health(ctx, p.File, p.Env, o)
+}
+
 func (p *Program) load() (*config.Config, error) {
 	cfg, err := config.Load(p.File, p.Env)
 	if err != nil {
@@ -163,36 +174,6 @@ func (p *Program) usableConfig() (*config.Config, error) {
 		return nil, errs
 	}
 	return cfg, nil
-}
-
-// A Cause says why something failed, by what can be done about it.
-type Cause int
-
-// The causes of an Error.
-const (
-	CauseFindings    Cause = iota // something was found, or was not done
-	CauseUsage                    // the command line or the configuration is wrong
-	CauseUnreachable              // a registry is unreachable, unreadable, or did not answer in time
-)
-
-// An Error is an error with its Cause. Its text is that of Err.
-type Error struct {
-	Cause Cause
-	Err   error
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error without its cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-func usage(format string, args ...any) error {
-	return &Error{CauseUsage, fmt.Errorf(format, args...)}
-}
-
-func unreachable(format string, args ...any) error {
-	return &Error{CauseUnreachable, fmt.Errorf(format, args...)}
 }
 
 // A Build says what a binary is.

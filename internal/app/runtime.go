@@ -193,7 +193,7 @@ func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.
 	})
 	err = r.judge(ctx, err, statuses, timeout)
 	if e, ok := errors.AsType[*Error](err); ok && e.Cause == CauseFindings { // nothing was compared: nothing is known to differ
-		err = &Error{CauseUnreachable, e.Err}
+		err = withCause(CauseUnreachable, e.Err)
 	}
 	return plans, statuses, err
 }
@@ -269,7 +269,7 @@ func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 	case errors.Is(err, context.DeadlineExceeded):
 		return unreachable("not complete after %s: %s", timeout, r.missing(statuses))
 	}
-	return &Error{CauseFindings, err}
+	return withCause(CauseFindings, err)
 }
 
 // missing says on one line what a runtime still waits for.

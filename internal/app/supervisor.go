@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -119,6 +120,27 @@ func (s *supervisor) lastReload() *admin.Reload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
+}
+
+// serverSecurity returns how the status API is protected, nil if only this machine can
+// reach it.
+func serverSecurity(a config.Admin) *admin.Secure {
+	if a.TLS == nil {
+		return nil
+	}
+	return &admin.Secure{
+		Certificate: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(a.TLS.CertFile, a.TLS.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("admin.tls: %w", err)
+			}
+			return &pair, nil
+		},
+		Token: func() (string, error) {
+			s, err := config.ReadSecret(a.TokenFile)
+			return s.Reveal(), err
+		},
+	}
 }
 
 func address(a net.Addr) string {
