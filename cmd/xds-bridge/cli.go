@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
@@ -48,7 +49,7 @@ func execute(ctx context.Context, c *cli, args []string) int {
 
 // withFile returns a text in which commands name the configuration that was given.
 func (c *cli) withFile(text string) string {
-	flags := c.sameBridge(app.ClientOptions{})
+	flags := c.sameBridge(client.Options{})
 	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
 }
 

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 )
 
 // clientOptions are the flags of every command that asks the running bridge.
 type clientOptions struct {
-	app.ClientOptions
+	client.Options
 	output output
 }
 
@@ -26,17 +26,17 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 
 // A query asks the running bridge, and shows what it answers.
 type query[T any] struct {
-	ask   func(*app.Client, context.Context) (T, error)
+	ask   func(*client.Client, context.Context) (T, error)
 	print func(answer T)
 	code  func(answer T) int // of the exit; nil: 0
 }
 
 func (q query[T]) run(ctx context.Context, c *cli, o clientOptions) error {
-	client, err := c.program().Client(o.ClientOptions)
+	running, err := c.program().Client(o.Options)
 	if err != nil {
 		return err
 	}
-	answer, err := q.ask(client, ctx)
+	answer, err := q.ask(running, ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (q query[T]) run(ctx context.Context, c *cli, o clientOptions) error {
 
 // sameBridge returns the flags by which another command asks the same bridge,
 // with a space before each.
-func (c *cli) sameBridge(o app.ClientOptions) string {
+func (c *cli) sameBridge(o client.Options) string {
 	file := c.file
 	if file == defaultConfig {
 		file = ""
@@ -73,7 +73,7 @@ func shellQuote(s string) string {
 }
 
 func healthcheckCommand(c *cli) *cobra.Command {
-	var o app.HealthOptions
+	var o client.HealthOptions
 	cmd := &cobra.Command{
 		Use: "healthcheck", Short: "Check whether the running bridge is alive", Args: noArgs,
 		Long: "healthcheck requests /livez of the running bridge, for containers without a\n" +

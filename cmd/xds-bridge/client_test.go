@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 )
 
 // Whoever edits a file looks at what runs, and a probe must not end it.
@@ -73,12 +73,12 @@ func TestClient_PrintedCommands(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		file string
-		o    app.ClientOptions
+		o    client.Options
 	}{
-		"":                                {defaultConfig, app.ClientOptions{}},
-		" -f a.yaml":                      {"a.yaml", app.ClientOptions{}},
-		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", app.ClientOptions{}},
-		" --admin '[::1]:9901' --owner s": {defaultConfig, app.ClientOptions{Address: "[::1]:9901", Owner: "s"}},
+		"":                                {defaultConfig, client.Options{}},
+		" -f a.yaml":                      {"a.yaml", client.Options{}},
+		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", client.Options{}},
+		" --admin '[::1]:9901' --owner s": {defaultConfig, client.Options{Address: "[::1]:9901", Owner: "s"}},
 	} {
 		if got := (&cli{file: c.file}).sameBridge(c.o); got != want {
 			t.Errorf("it is %q, want %q", got, want)

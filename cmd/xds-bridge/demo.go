@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/demo"
 )
 
@@ -57,7 +57,7 @@ func runDemo(ctx context.Context, c *cli, o demoOptions) error {
 	}
 	switch err := demo.Run(ctx, o.Options); {
 	case errors.Is(err, demo.ErrUnreachable):
-		return &app.Error{Cause: app.CauseUnreachable, Err: fmt.Errorf("demo: %w", err)}
+		return &cause.Error{Kind: cause.Unreachable, Err: fmt.Errorf("demo: %w", err)}
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -23,7 +23,9 @@ func eventsCommand(c *cli) *cobra.Command {
 			"conditions that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return query[admin.Page[admin.Event]]{
-				ask: func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) { return b.Events(ctx, after) },
+				ask: func(b *client.Client, ctx context.Context) (admin.Page[admin.Event], error) {
+					return b.Events(ctx, after)
+				},
 				print: func(page admin.Page[admin.Event]) {
 					printEvents(c.terminal, page.Items)
 					if len(page.Items) == 0 {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 )
 
 // The exit codes. A signal's are 130 and 143.
@@ -42,7 +42,7 @@ func codeIf(holds bool, code int) int { //nolint:revive // a condition of the co
 }
 
 func usage(format string, args ...any) error {
-	return &app.Error{Cause: app.CauseUsage, Err: fmt.Errorf(format, args...)}
+	return &cause.Error{Kind: cause.Usage, Err: fmt.Errorf(format, args...)}
 }
 
 func codeOf(ctx context.Context, err error) int {
@@ -55,13 +55,13 @@ func codeOf(ctx context.Context, err error) int {
 	if e, ok := errors.AsType[exit](err); ok {
 		return e.code
 	}
-	if e, ok := errors.AsType[*app.Error](err); ok {
-		switch e.Cause {
-		case app.CauseUsage:
+	if e, ok := errors.AsType[*cause.Error](err); ok {
+		switch e.Kind {
+		case cause.Usage:
 			return exitUsage
-		case app.CauseUnreachable:
+		case cause.Unreachable:
 			return exitUnreachable
-		case app.CauseFindings:
+		case cause.Findings:
 		}
 		return exitFindings
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -34,7 +35,7 @@ func holdsCommand(c *cli) *cobra.Command {
 // holds lists what is held back, of one bridge if one is named.
 func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 	return query[admin.Page[admin.Hold]]{
-		ask: func(b *app.Client, ctx context.Context) (admin.Page[admin.Hold], error) {
+		ask: func(b *client.Client, ctx context.Context) (admin.Page[admin.Hold], error) {
 			page, err := b.Holds(ctx)
 			if of != "" {
 				page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !app.SameBridge(h.Bridge, of) })
@@ -42,7 +43,7 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 			}
 			return page, err
 		},
-		print: func(page admin.Page[admin.Hold]) { printHolds(c.terminal, page.Items, c.sameBridge(o.ClientOptions)) },
+		print: func(page admin.Page[admin.Hold]) { printHolds(c.terminal, page.Items, c.sameBridge(o.Options)) },
 		code: func(page admin.Page[admin.Hold]) int {
 			return codeIf(slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }), exitHeld)
 		},
@@ -155,16 +156,16 @@ func runUndecided(ctx context.Context, c *cli, o clientOptions, action, bridgeNa
 // runDecide gives one decision on several holds, each by itself, and returns the
 // first error.
 func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids []string) error {
-	client, err := c.program().Client(o.ClientOptions)
+	running, err := c.program().Client(o.Options)
 	if err != nil {
 		return err
 	}
-	if client.Owner == "" && o.Address == "" {
+	if running.Owner == "" && o.Address == "" {
 		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
 	}
 	made := []admin.Decision{}
 	for _, id := range ids {
-		d, failed := client.Decide(ctx, action, id)
+		d, failed := running.Decide(ctx, action, id)
 		if failed != nil {
 			err = errors.Join(err, failed)
 			continue

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
@@ -20,7 +21,7 @@ func reloadCommand(c *cli) *cobra.Command {
 			o.Timeout = max(o.Timeout, app.ReloadWait)
 			o.AnyOwner = true // it reads its own file, in which the owner may be what changed
 			return query[admin.Reload]{
-				ask:   (*app.Client).Reload,
+				ask:   (*client.Client).Reload,
 				print: func(r admin.Reload) { printReload(c, r) },
 				code:  func(r admin.Reload) int { return codeIf(!r.OK, exitUsage) },
 			}.run(cmd.Context(), c, o)

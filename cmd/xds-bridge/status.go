@@ -13,7 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -46,7 +46,7 @@ func runStatus(ctx context.Context, c *cli, o clientOptions, f serviceFilter) er
 	}
 	var all admin.Document
 	return query[admin.Document]{
-		ask: func(b *app.Client, ctx context.Context) (admin.Document, error) {
+		ask: func(b *client.Client, ctx context.Context) (admin.Document, error) {
 			var err error
 			if all, err = b.Status(ctx); err != nil {
 				return all, err

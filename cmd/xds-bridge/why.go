@@ -11,7 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -34,7 +34,7 @@ func whyCommand(c *cli) *cobra.Command {
 				return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status --all lists them")
 			}
 			return query[admin.Why]{
-				ask:   func(b *app.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, args[0]) },
+				ask:   func(b *client.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, args[0]) },
 				print: func(w admin.Why) { printWhy(c.terminal, w) },
 			}.run(cmd.Context(), c, o)
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -60,7 +61,7 @@ func (a *admission) wait(ctx context.Context) error {
 			return err
 		}
 		if time.Now().Before(a.fatalUntil) {
-			return withCause(CauseUsage, err)
+			return cause.New(cause.Usage, err)
 		}
 		a.setRefused(err)
 		timer.Reset(a.retry)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 )
 
 // TestAdmission_Refusal shows both sides of the time that
@@ -44,7 +45,7 @@ func TestAdmission_Refusal(t *testing.T) {
 				cancel()
 			}
 			err = <-ended
-			if caused, ok := errors.AsType[*Error](err); ok != tc.ends || ok && caused.Cause != CauseUsage {
+			if caused, ok := errors.AsType[*cause.Error](err); ok != tc.ends || ok && caused.Kind != cause.Usage {
 				t.Errorf("wait = %v, want a usage error: %t", err, tc.ends)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -21,12 +22,12 @@ type PurgeOptions struct {
 // Purge deletes everything that an owner or a bridge wrote.
 func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error) {
 	if o.Owner == "" && o.Bridge == "" {
-		return nil, usage("purge requires --owner or --bridge, whose entries have to go")
+		return nil, cause.Usagef("purge requires --owner or --bridge, whose entries have to go")
 	}
 	request := operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, markPrefix), ": ") {
-			return nil, usage("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
+			return nil, cause.Usagef("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
 		}
 		cfg, err := p.load()
 		if err != nil {
@@ -61,7 +62,7 @@ type ReleaseOptions struct {
 // Release removes the marks of an owner from its entries, which stay.
 func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, error) {
 	if o.Owner == "" {
-		return nil, usage("release requires --owner, the owner whose marks have to go")
+		return nil, cause.Usagef("release requires --owner, the owner whose marks have to go")
 	}
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
@@ -96,7 +97,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	}
 	signs, _, err := newSigner(cfg.OwnerKeys)
 	if err != nil {
-		return nil, usage("ownerKeyFile: %w", err)
+		return nil, cause.Usagef("ownerKeyFile: %w", err)
 	}
 	a := &adoption{
 		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
@@ -112,11 +113,11 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	case flag == "unsigned" && signs != nil:
 		a.owners = metadata.Disowned(a.owner)
 	case flag == "unsigned":
-		return nil, usage("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
+		return nil, cause.Usagef("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
 	case flag == "unmarked":
 		a.owners, request.prepare = []string{""}, a.plan
 	default:
-		return nil, usage("adopt requires one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
+		return nil, cause.Usagef("adopt requires one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
 	return operate(ctx, p, request, cfg.Owner)
 }
@@ -149,7 +150,7 @@ func (a *adoption) plan(ctx context.Context, r *runtime) error {
 	for _, t := range r.targets {
 		plans, _, err := t.loop.Plan(ctx)
 		if err != nil {
-			return unreachable("target %s: not everything could be read: %w", t.name, err)
+			return cause.Unreachablef("target %s: not everything could be read: %w", t.name, err)
 		}
 		for _, p := range plans {
 			for _, w := range p.Change.Put {

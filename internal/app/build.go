@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
@@ -92,7 +93,7 @@ func newBuilder(p *Program, o buildOptions) (*builder, error) {
 	}}
 	if o.joinsReplicas && cfg.Replicas.Shared() {
 		if b.replicas, err = newElections(cfg, log); err != nil {
-			return nil, withCause(CauseUsage, err)
+			return nil, cause.New(cause.Usage, err)
 		}
 	}
 	made, err := b.next(cfg, nil)
@@ -114,11 +115,11 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
 	if next.signer, next.keysHash, err = newSigner(cfg.OwnerKeys); err != nil {
-		return nil, usage("ownerKeyFile: %w", err)
+		return nil, cause.Usagef("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
 		next.runtime.closeBut(connections)
-		return nil, withCause(CauseUsage, err)
+		return nil, cause.New(cause.Usage, err)
 	}
 	next.before, next.connections = nil, nil
 	return &next, nil

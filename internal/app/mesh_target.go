@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -239,7 +240,7 @@ func runningTarget(ctx context.Context, cfg *config.Config, at config.TargetKey)
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
-	a, err := newClient(cfg.Admin.Address, cfg.Admin, statusTimeout)
+	a, err := client.New(cfg.Admin.Address, cfg.Admin, statusTimeout)
 	if err != nil {
 		return nil, err
 	}

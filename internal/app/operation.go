@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -61,7 +62,7 @@ func operate(ctx context.Context, p *Program, request operationRequest, owner st
 	o.Whole = err == nil
 	if err == nil && len(o.Left) > 0 {
 		first := o.Left[0]
-		err = withCause(CauseFindings, fmt.Errorf("not done, or not known to be: %s; the first is %s in %s: %s", registry.Counted(len(o.Left), "entry", "entries"), first.Key, first.Group, first.Failed))
+		err = cause.New(cause.Findings, fmt.Errorf("not done, or not known to be: %s; the first is %s in %s: %s", registry.Counted(len(o.Left), "entry", "entries"), first.Key, first.Group, first.Failed))
 	}
 	o.Done = request.Yes && err == nil
 	return o, err
@@ -156,9 +157,9 @@ func targetsFor(p *Program, r *runtime, request operationRequest) ([]*target, er
 	}
 	switch {
 	case !named:
-		return nil, usage("--target %q is no registry that a bridge of %s writes", request.Target, p.File)
+		return nil, cause.Usagef("--target %q is no registry that a bridge of %s writes", request.Target, p.File)
 	case len(all) == 0:
-		return nil, usage("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, p.File)
+		return nil, cause.Usagef("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, p.File)
 	}
 	return all, nil
 }
@@ -195,12 +196,12 @@ func (o *Operation) runIn(ctx context.Context, s *target, request operationReque
 		if !request.Yes {
 			o.Entries = append(o.Entries, s.steps(request, change)...)
 		} else if err := o.apply(ctx, s, request, change); err != nil {
-			return unreachable("target %s: %w", s.name, err)
+			return cause.Unreachablef("target %s: %w", s.name, err)
 		}
 	}
 	if request.Yes && s.owners != nil && gone != "" && request.bridge == "" && len(o.Left) == 0 {
 		if err := s.owners.Forget(ctx, gone, s.bridges); err != nil {
-			return unreachable("target %s: %w", s.name, err)
+			return cause.Unreachablef("target %s: %w", s.name, err)
 		}
 	}
 	return nil
@@ -211,7 +212,7 @@ func (o *Operation) runIn(ctx context.Context, s *target, request operationReque
 func (t *target) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
 	groups, err := t.target.Groups(ctx)
 	if err != nil {
-		return nil, nil, unreachable("target %s: %w", t.name, err)
+		return nil, nil, cause.Unreachablef("target %s: %w", t.name, err)
 	}
 	misnamed := 0 // entries whose mark is what was given as a name
 	for _, g := range groups {
@@ -221,7 +222,7 @@ func (t *target) changes(ctx context.Context, request operationRequest) (changes
 			continue
 		}
 		if err != nil {
-			return nil, nil, unreachable("target %s: %w", t.name, err)
+			return nil, nil, cause.Unreachablef("target %s: %w", t.name, err)
 		}
 		for _, h := range held {
 			if request.absent != "" && h.Owner == request.absent {
@@ -237,7 +238,7 @@ func (t *target) changes(ctx context.Context, request operationRequest) (changes
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, usage("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", t.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
+		return nil, nil, cause.Usagef("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", t.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
 	}
 	return changes, left, nil
 }
@@ -250,7 +251,7 @@ func (t *target) checkLive(request operationRequest, change registry.Change) err
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, request.owner, h.Key, change.Group)
+			return cause.Usagef("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, request.owner, h.Key, change.Group)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -104,7 +105,7 @@ func SameBridge(author, bridge string) bool {
 // checkOwner refuses what neither names an owner nor is a mark of one.
 func checkOwner(owner string) error {
 	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
-		return usage("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
+		return cause.Usagef("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
 	}
 	return nil
 }
@@ -118,7 +119,7 @@ func (t *target) ownerGone(ctx context.Context, owner string) (string, error) {
 	if metadata.IsUnnamed(owner) {
 		names, err := t.owners.Owners(ctx)
 		if err != nil {
-			return "", unreachable("target %s: %w", t.name, err)
+			return "", cause.Unreachablef("target %s: %w", t.name, err)
 		}
 		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
 			owner = names[i]
@@ -126,10 +127,10 @@ func (t *target) ownerGone(ctx context.Context, owner string) (string, error) {
 	}
 	who, err := t.owners.Alive(ctx, owner)
 	if err != nil {
-		return "", unreachable("target %s: %w", t.name, err)
+		return "", cause.Unreachablef("target %s: %w", t.name, err)
 	}
 	if who != "" {
-		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
+		return "", cause.Usagef("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
 	}
 	return owner, nil
 }
@@ -146,7 +147,7 @@ func remembered(ctx context.Context, targets []*target) (names []string, ok bool
 			return nil, false, nil
 		}
 		if err != nil {
-			return nil, false, unreachable("target %s: %w", t.name, err)
+			return nil, false, cause.Unreachablef("target %s: %w", t.name, err)
 		}
 		names, ok = append(names, owners...), true
 	}
@@ -159,5 +160,5 @@ func unknownOwner(owner string, known []string) error {
 	if near := naming.Near(owner, known, 1); len(near) > 0 {
 		hint = ", did you mean " + strconv.Quote(near[0]) + "?"
 	}
-	return withCause(CauseFindings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint))
+	return cause.New(cause.Findings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint))
 }

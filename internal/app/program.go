@@ -22,6 +22,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/admin/client"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
@@ -63,7 +65,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := s.listen(ctx); err != nil {
 		r.close()
-		return withCause(CauseUsage, err)
+		return cause.New(cause.Usage, err)
 	}
 	if err := b.audit.Check(); err != nil {
 		r.log.Error("audit.file cannot be written: decisions are in this log alone", "err", err)
@@ -71,11 +73,11 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 	r.log.Info("started", "version", p.Build.Version, "config", p.File, "registries", strings.Join(r.names(), ", "))
 	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
 	err = s.run(ctx)
-	if e, ok := errors.AsType[*Error](err); ok {
-		return withCause(e.Cause, err)
+	if e, ok := errors.AsType[*cause.Error](err); ok {
+		return cause.New(e.Kind, err)
 	}
 	if err != nil {
-		return withCause(CauseFindings, err)
+		return cause.New(cause.Findings, err)
 	}
 	s.runtime.log.Info("stopped", "entries", s.runtime.entriesAfter())
 	return nil
@@ -89,11 +91,11 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 	}
 	defer r.close()
 	if r.cfg.Replicas.Shared() {
-		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
+		return nil, cause.Usagef("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
 	for _, s := range r.targets {
 		if s.onceRefusal != "" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceRefusal)
+			return nil, cause.Usagef("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceRefusal)
 		}
 	}
 	return r.complete(ctx, timeout)
@@ -146,13 +148,13 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 
 // Client finds the running bridge by the options or by the configuration, of which only
 // the address of the bridge has to be valid. A bridge of another owner does not answer.
-func (p *Program) Client(o ClientOptions) (*Client, error) {
-	return findClient(p.File, p.Env, o, p.remark)
+func (p *Program) Client(o client.Options) (*client.Client, error) {
+	return client.Find(p.File, p.Env, o, p.remark)
 }
 
 // Health asks a probe of the running bridge and returns its answer.
-func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
-	return health(ctx, p.File, p.Env, o)
+func (p *Program) Health(ctx context.Context, o client.HealthOptions) (string, error) {
+	return client.Health(ctx, p.File, p.Env, o)
 }
 
 func (p *Program) load() (*config.Config, error) {
@@ -224,7 +226,7 @@ func (p *Program) logger(l config.Log, errorsOnly bool) (*slog.Logger, *slog.Lev
 	}
 	least := new(slog.LevelVar)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, level) || least.UnmarshalText([]byte(level)) != nil {
-		return nil, nil, usage("--log-level %q: write debug, info, warn or error", level)
+		return nil, nil, cause.Usagef("--log-level %q: write debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: least, ReplaceAttr: inUTC}
 	var lines slog.Handler
@@ -237,7 +239,7 @@ func (p *Program) logger(l config.Log, errorsOnly bool) (*slog.Logger, *slog.Lev
 		gost.SetLoggerLevel(level)
 		lines = gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)
 	default:
-		return nil, nil, usage("--log-format %q: write text, json or gost", format)
+		return nil, nil, cause.Usagef("--log-format %q: write text, json or gost", format)
 	}
 	return slog.New(redact.Handler(lines)), least, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 )
 
 // runtime is a configuration made into things that run. The parts of a runtime
@@ -187,13 +188,13 @@ func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.
 			return nil
 		})
 		if errors.Is(context.Cause(ctx), errRefused) {
-			return unreachable("nothing was compared: %s", r.missing(statuses))
+			return cause.Unreachablef("nothing was compared: %s", r.missing(statuses))
 		}
 		return err
 	})
 	err = r.judge(ctx, err, statuses, timeout)
-	if e, ok := errors.AsType[*Error](err); ok && e.Cause == CauseFindings { // nothing was compared: nothing is known to differ
-		err = withCause(CauseUnreachable, e.Err)
+	if e, ok := errors.AsType[*cause.Error](err); ok && e.Kind == cause.Findings { // nothing was compared: nothing is known to differ
+		err = cause.New(cause.Unreachable, e.Err)
 	}
 	return plans, statuses, err
 }
@@ -264,12 +265,12 @@ func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, new(*Error)):
+	case errors.As(err, new(*cause.Error)):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return unreachable("not complete after %s: %s", timeout, r.missing(statuses))
+		return cause.Unreachablef("not complete after %s: %s", timeout, r.missing(statuses))
 	}
-	return withCause(CauseFindings, err)
+	return cause.New(cause.Findings, err)
 }
 
 // missing says on one line what a runtime still waits for.

@@ -1,4 +1,6 @@
-package app
+// Package client asks a running bridge: its status API as package admin serves it, and its
+// probes.
+package client
 
 import (
 	"context"
@@ -16,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
@@ -29,18 +32,18 @@ type Client struct {
 	http         http.Client
 }
 
-// ClientOptions say which running bridge is meant.
-type ClientOptions struct {
+// Options say which running bridge is meant.
+type Options struct {
 	Address  string // of its status API; empty: as the configuration says
 	Owner    string // empty: as the configuration says
 	AnyOwner bool   // if no owner is given it may be any
 	Timeout  time.Duration
 }
 
-// findClient finds the running bridge by the options or by a configuration, of which only
+// Find finds the running bridge by the options or by a configuration, of which only
 // the address of the bridge has to be valid. A bridge of another owner does not answer.
 // It remarks on settings that it cannot read.
-func findClient(file string, env config.Lookup, o ClientOptions, remark func(format string, args ...any)) (*Client, error) {
+func Find(file string, env config.Lookup, o Options, remark func(format string, args ...any)) (*Client, error) {
 	access, wrong, err := config.ReadAccess(file, env)
 	address, settings := o.Address, access.Admin
 	if wrong := wrong.Under("admin"); len(wrong) > 0 {
@@ -51,7 +54,7 @@ func findClient(file string, env config.Lookup, o ClientOptions, remark func(for
 			return nil, err
 		}
 		if address = settings.Address; address == "" || address == "off" {
-			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", file)
+			return nil, cause.Usagef("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", file)
 		}
 		if unread := wrong.Under(""); len(unread) > 0 {
 			remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
@@ -62,9 +65,9 @@ func findClient(file string, env config.Lookup, o ClientOptions, remark func(for
 		secure = &admin.Secure{} // as the server's, which holds what only the server reads
 	}
 	if err := admin.CheckAddress(address, secure); err != nil {
-		return nil, usage("--admin: %w", err)
+		return nil, cause.Usagef("--admin: %w", err)
 	}
-	c, err := newClient(address, settings, o.Timeout)
+	c, err := New(address, settings, o.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +82,10 @@ func findClient(file string, env config.Lookup, o ClientOptions, remark func(for
 // maxAnswer is more than the status of 100,000 services.
 const maxAnswer = 256 << 20
 
-// newClient returns a client for host:port or unix:/path, which speaks TLS and bears the
+// New returns a client for host:port or unix:/path, which speaks TLS and bears the
 // token if the settings have them. It follows no redirect: nobody but the bridge is to see
 // what it sends.
-func newClient(address string, settings config.Admin, timeout time.Duration) (*Client, error) {
+func New(address string, settings config.Admin, timeout time.Duration) (*Client, error) {
 	transport := &http.Transport{}
 	c := &Client{scheme: "http", host: address, http: withoutRedirects(transport)}
 	c.http.Timeout = timeout
@@ -97,12 +100,12 @@ func newClient(address string, settings config.Admin, timeout time.Duration) (*C
 	}
 	token, err := config.ReadSecret(settings.TokenFile)
 	if err != nil {
-		return nil, usage("admin.tokenFile: %w", err)
+		return nil, cause.Usagef("admin.tokenFile: %w", err)
 	}
 	c.scheme, c.token = "https", token.Reveal()
 	transport.TLSClientConfig, err = tlsfile.Files{CA: settings.TLS.CAFile, ServerName: settings.TLS.ServerName}.Config()
 	if err != nil {
-		return nil, usage("admin.%w", err)
+		return nil, cause.Usagef("admin.%w", err)
 	}
 	return c, nil
 }
@@ -145,7 +148,7 @@ func withoutRedirects(t http.RoundTripper) http.Client {
 func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, http.NoBody)
 	if err != nil {
-		return usage("--admin: %w", err)
+		return cause.Usagef("--admin: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c.token != "" {
@@ -163,7 +166,7 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 		return c.problem(req.URL.Path, a)
 	}
 	if err := json.Unmarshal(a.body, into); err != nil {
-		return unreachable("%s does not answer as a bridge does: %w", c.host, err)
+		return cause.Unreachablef("%s does not answer as a bridge does: %w", c.host, err)
 	}
 	return nil
 }
@@ -178,12 +181,12 @@ type answer struct {
 func do(client http.Client, req *http.Request, setting string) (answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {
-		return answer{}, unreachable("%w; is the bridge running, and is this its %s?", err, setting)
+		return answer{}, cause.Unreachablef("%w; is the bridge running, and is this its %s?", err, setting)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return answer{}, unreachable("read %s: %w", req.URL.Path, err)
+		return answer{}, cause.Unreachablef("read %s: %w", req.URL.Path, err)
 	}
 	return answer{resp.StatusCode, resp.Status, body}, nil
 }
@@ -196,13 +199,13 @@ func (c *Client) problem(path string, a answer) error {
 	err := errors.New(p.Error)
 	switch {
 	case a.code == http.StatusPreconditionFailed:
-		return usage("%s: %w; %s", c.host, err, c.Remedy)
+		return cause.Usagef("%s: %w; %s", c.host, err, c.Remedy)
 	case a.code == http.StatusNotFound && !json.Valid(a.body):
-		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
+		return cause.Unreachablef("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
 	case a.code == http.StatusNotFound, a.code == http.StatusConflict:
-		return withCause(CauseFindings, err)
+		return cause.New(cause.Findings, err)
 	}
-	return unreachable("%s: %w", path, err)
+	return cause.Unreachablef("%s: %w", path, err)
 }
 
 // HealthOptions say which probe of the running bridge is asked.
@@ -212,16 +215,16 @@ type HealthOptions struct {
 	Timeout time.Duration
 }
 
-// health asks a probe of the running bridge and returns its answer. A configuration names
+// Health asks a probe of the running bridge and returns its answer. A configuration names
 // the bridge unless the options do.
-func health(ctx context.Context, file string, env config.Lookup, o HealthOptions) (string, error) {
+func Health(ctx context.Context, file string, env config.Lookup, o HealthOptions) (string, error) {
 	address, err := probes(file, env, o)
 	if err != nil {
 		return "", err
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", usage("telemetry.address %q: no probes there; set host:port, or name another with --telemetry", address)
+		return "", cause.Usagef("telemetry.address %q: no probes there; set host:port, or name another with --telemetry", address)
 	}
 	if host == "" || host == "0.0.0.0" || host == "::" {
 		host = "127.0.0.1"
@@ -234,12 +237,12 @@ func health(ctx context.Context, file string, env config.Lookup, o HealthOptions
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+probe, nil)
 	if err != nil {
-		return "", usage("telemetry address: %w", err)
+		return "", cause.Usagef("telemetry address: %w", err)
 	}
 	a, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
 	text := strings.TrimSpace(string(a.body))
 	if err == nil && a.code != http.StatusOK {
-		return "", withCause(CauseFindings, fmt.Errorf("%s: %s", probe, text))
+		return "", cause.New(cause.Findings, fmt.Errorf("%s: %s", probe, text))
 	}
 	return text, err
 }
