@@ -40,7 +40,7 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 		if f.Outcome == app.Failed && code == exitOK {
 			code = exitFindings
 		}
-		if f.Away {
+		if f.Unreachable {
 			code = exitUnreachable
 		}
 	}
@@ -50,7 +50,7 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 // sameFailure reports whether a registry was unreachable twice for one cause, in two
 // roles.
 func sameFailure(a, b app.Finding) bool {
-	return a.Away && b.Away && a.Registry == b.Registry && a.Fix == b.Fix &&
+	return a.Unreachable && b.Unreachable && a.Registry == b.Registry && a.Fix == b.Fix &&
 		(strings.HasSuffix(a.Detail, b.Detail) || strings.HasSuffix(b.Detail, a.Detail))
 }
 

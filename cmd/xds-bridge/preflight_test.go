@@ -25,7 +25,7 @@ func TestPreflight_SameFailure(t *testing.T) {
 	t.Parallel()
 	const refused, fix = "dial tcp 10.0.0.1:2181: connect: connection refused", "check zookeeper.servers"
 	away := func(registry string, role app.Role, detail string) app.Finding {
-		return app.Finding{Registry: registry, Role: role, Check: "reachable", Outcome: app.Failed, Detail: detail, Fix: fix, Away: true}
+		return app.Finding{Registry: registry, Role: role, Check: "reachable", Outcome: app.Failed, Detail: detail, Fix: fix, Unreachable: true}
 	}
 	var out strings.Builder
 	printFindings(&cli{terminal: &terminal{out: &out, color: "never"}}, []app.Finding{

@@ -69,9 +69,7 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 		}
 		trying.Wait()
 		for _, n := range found {
-			for _, one := range n.all {
-				f.add(one)
-			}
+			f.merge(n)
 		}
 	}
 }

@@ -237,7 +237,7 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	switch {
 	case keys.Err != nil: // the kinds above report it
 	case !keys.Complete:
-		f.away("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.unreachable("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
 	default:
 		f.pass("service keys", "%d by kubernetes", keys.Mapping.Len())
 		checkAnnotations(f, keys, s.annotation)
@@ -258,9 +258,9 @@ func checkKind(f *findings, r kube.InformerStatus, server string) {
 	case forbidden:
 		f.fail(what, r.Err, allowReading+orWithout(r.Resource))
 	case r.Err != nil:
-		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
+		f.unreachable(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
 	case !r.Listed:
-		f.away(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.unreachable(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
 	case r.Absent:
 		f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
 	default:
@@ -302,7 +302,7 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 				f.fail("list", err, fix)
 				return
 			case err != nil:
-				f.away("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
+				f.unreachable("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
 				return
 			}
 			n := 0

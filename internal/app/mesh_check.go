@@ -29,7 +29,7 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 		checkToken(f, m, time.Now())
 	}
 	if err := dial(ctx, m.Address); err != nil {
-		f.away("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
+		f.unreachable("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
 		return
 	}
 	f.pass("reachable", "%s", m.Address)
@@ -37,10 +37,10 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 	seen := runUntilReported(ctx, s.Source)
 	switch received := clustersReceived(seen); {
 	case seen.Stream.Err != nil && !received:
-		f.away("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
+		f.unreachable("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
 		return
 	case !received:
-		f.away("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
+		f.unreachable("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
 		return
 	}
 	f.pass("xDS", "%s, %s of services", seen.Stream.Mode, registry.Counted(seen.Clusters, "cluster", "clusters"))
@@ -114,7 +114,7 @@ func reportKeysUnread(f *findings, check string, err error) {
 	case !ok:
 		f.fail(check, err, "see status of the running bridge")
 	case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
-		f.away(check, err, e.Remedy())
+		f.unreachable(check, err, e.Remedy())
 	default:
 		f.fail(check, err, e.Remedy())
 	}

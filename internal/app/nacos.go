@@ -250,7 +250,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	case state.Login.Err != nil:
 		checkLogin(f, state.Login.Err)
 	case err != nil && !state.Connected:
-		f.away("reachable", err, reachNacos)
+		f.unreachable("reachable", err, reachNacos)
 	case errors.Is(err, nacos.ErrNoNamespace):
 		f.fail("list", err, namespaceRemedy)
 	case err != nil:
@@ -282,7 +282,7 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 			checkLogin(f, login.Err)
 			return
 		case err != nil:
-			f.away("reachable", err, reachNacos)
+			f.unreachable("reachable", err, reachNacos)
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
@@ -305,7 +305,7 @@ func checkLogin(f *findings, err error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		f.fail("login", err, "let the bridge read passwordFile of the registry")
 	default:
-		f.away("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
+		f.unreachable("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
 	}
 }
 

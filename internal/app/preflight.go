@@ -45,7 +45,7 @@ type Finding struct {
 	Detail   string  `json:"detail,omitempty"`
 	Fix      string  `json:"fix,omitempty"` // what to do; empty if nothing has to be
 
-	Away bool `json:"-"` // the registry was unreachable
+	Unreachable bool `json:"-"` // the registry could not be reached
 }
 
 // findings gathers the checks of one registry in one role.
@@ -77,39 +77,36 @@ func (f *findings) add(one Finding) {
 	f.all = append(f.all, one)
 }
 
-// away is fail for a registry that is unreachable.
-func (f *findings) away(check string, err error, fix string) {
-	f.fail(check, err, remedyOf(err, fix))
-	f.all[len(f.all)-1].Away = true
+// merge adds what others gathered.
+func (f *findings) merge(others findings) {
+	for _, one := range others.all {
+		f.add(one)
+	}
 }
 
-// examine tries all registries at the same time.
-func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
+// unreachable is fail for a registry that is unreachable.
+func (f *findings) unreachable(check string, err error, fix string) {
+	f.fail(check, err, remedyOf(err, fix))
+	f.all[len(f.all)-1].Unreachable = true
+}
+
+// A check tries one registry in one role.
+type check struct {
+	registry string
+	role     Role
+	try      func(ctx context.Context, f *findings)
+}
+
+// examine runs all checks at the same time, and returns what they found in their order.
+func examine(ctx context.Context, timeout time.Duration, checks []check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var lists []*findings
+	lists := make([]findings, len(checks))
 	var running sync.WaitGroup
-	try := func(name string, role Role, check func(context.Context, *findings)) {
-		f := &findings{registry: name, role: role}
-		lists = append(lists, f)
-		running.Go(func() { check(ctx, f) })
+	for i, c := range checks {
+		lists[i] = findings{registry: c.registry, role: c.role}
+		running.Go(func() { c.try(ctx, &lists[i]) })
 	}
-	for _, s := range r.sources {
-		try(s.name, RoleSource, s.check)
-		if from := r.cfg.Registries[s.name]; from.Settings().Mesh != nil {
-			try(s.name, RoleSource, checkOtherReading(from))
-		}
-	}
-	for _, s := range r.targets {
-		try(s.at.Registry, RoleTarget, s.check)
-		if to := r.cfg.Registries[s.at.Registry]; to.Settings().Mesh != nil {
-			try(s.at.Registry, RoleTarget, checkOtherWriting(to))
-		}
-	}
-	for _, i := range r.registryIDs {
-		try(i.name, RoleRegistry, i.check)
-	}
-	try("", RoleProcess, checkStorage(r.cfg))
 	running.Wait()
 	all := []Finding{}
 	for _, l := range lists {

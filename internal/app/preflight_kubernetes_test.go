@@ -139,7 +139,7 @@ bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
 				if f.Registry == "mesh" {
 					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail+" ("+f.Fix+")")
 				}
-				if f.Outcome == Info && f.Away {
+				if f.Outcome == Info && f.Unreachable {
 					t.Errorf("%v counts as a registry that is away", f)
 				}
 			}

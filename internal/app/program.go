@@ -139,7 +139,7 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 		asked = append(asked, r.name)
 	}
 	p.remark("asking %s", strings.Join(asked, ", "))
-	all := examine(ctx, r, timeout)
+	all := examine(ctx, timeout, r.checks())
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -155,6 +155,31 @@ func (p *Program) Client(o client.Options) (*client.Client, error) {
 // Health asks a probe of the running bridge and returns its answer.
 func (p *Program) Health(ctx context.Context, o client.HealthOptions) (string, error) {
 	return client.Health(ctx, p.File, p.Env, o)
+}
+
+// checks returns the checks of all registries, and of the files that the process writes.
+func (r *runtime) checks() []check {
+	var all []check
+	try := func(name string, role Role, f func(context.Context, *findings)) {
+		all = append(all, check{registry: name, role: role, try: f})
+	}
+	for _, s := range r.sources {
+		try(s.name, RoleSource, s.check)
+		if from := r.cfg.Registries[s.name]; from.Settings().Mesh != nil {
+			try(s.name, RoleSource, checkOtherReading(from))
+		}
+	}
+	for _, t := range r.targets {
+		try(t.at.Registry, RoleTarget, t.check)
+		if to := r.cfg.Registries[t.at.Registry]; to.Settings().Mesh != nil {
+			try(t.at.Registry, RoleTarget, checkOtherWriting(to))
+		}
+	}
+	for _, i := range r.registryIDs {
+		try(i.name, RoleRegistry, i.check)
+	}
+	try("", RoleProcess, checkStorage(r.cfg))
+	return all
 }
 
 func (p *Program) load() (*config.Config, error) {

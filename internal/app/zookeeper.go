@@ -240,7 +240,7 @@ func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.T
 	return func(ctx context.Context, f *findings) {
 		r, err := target.Check(ctx)
 		if err != nil {
-			f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+			f.unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
@@ -322,7 +322,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 	r, err := z.Check(ctx)
 	switch {
 	case r.State.Session == 0 && err != nil:
-		f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+		f.unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 	case err != nil:
 		f.fail("list", err, rightsRemedy(err, "let our user read the root of each format"))
 	default:
