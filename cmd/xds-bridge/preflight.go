@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
 func preflightCommand(c *cli) *cobra.Command {
@@ -37,7 +37,7 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 	}
 	code := exitOK
 	for _, f := range all {
-		if f.Outcome == app.Failed && code == exitOK {
+		if f.Outcome == preflight.Failed && code == exitOK {
 			code = exitFindings
 		}
 		if f.Unreachable {
@@ -49,15 +49,15 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 
 // sameFailure reports whether a registry was unreachable twice for one cause, in two
 // roles.
-func sameFailure(a, b app.Finding) bool {
+func sameFailure(a, b preflight.Finding) bool {
 	return a.Unreachable && b.Unreachable && a.Registry == b.Registry && a.Fix == b.Fix &&
 		(strings.HasSuffix(a.Detail, b.Detail) || strings.HasSuffix(b.Detail, a.Detail))
 }
 
-func printFindings(c *cli, all []app.Finding) {
-	heading, outcomes := c.heading(), make(map[app.Outcome]int)
+func printFindings(c *cli, all []preflight.Finding) {
+	heading, outcomes := c.heading(), make(map[preflight.Outcome]int)
 	for i, f := range all {
-		if at := slices.IndexFunc(all[:i], func(before app.Finding) bool { return sameFailure(before, f) }); at >= 0 {
+		if at := slices.IndexFunc(all[:i], func(before preflight.Finding) bool { return sameFailure(before, f) }); at >= 0 {
 			heading(strings.TrimSpace(string(f.Role) + " " + f.Registry))
 			c.show(red, "  × %s: as for %s %s", f.Check, all[at].Role, all[at].Registry)
 			continue
@@ -66,18 +66,18 @@ func printFindings(c *cli, all []app.Finding) {
 		heading(strings.TrimSpace(string(f.Role) + " " + f.Registry))
 		sign, how := "√", green
 		switch f.Outcome {
-		case app.Warned:
+		case preflight.Warned:
 			sign, how = "‼", yellow
-		case app.Failed:
+		case preflight.Failed:
 			sign, how = "×", red
-		case app.Info:
+		case preflight.Info:
 			sign, how = "·", plain
-		case app.Passed:
+		case preflight.Passed:
 		}
 		c.show(how, "  %s %s%s", sign, f.Check, c.withFile(colon(f.Detail)))
 		if f.Fix != "" {
 			c.say("      fix: %s", f.Fix)
 		}
 	}
-	c.say("%d passed, %d worth a look, %d to correct", outcomes[app.Passed], outcomes[app.Warned], outcomes[app.Failed])
+	c.say("%d passed, %d worth a look, %d to correct", outcomes[preflight.Passed], outcomes[preflight.Warned], outcomes[preflight.Failed])
 }

@@ -13,10 +13,10 @@ import (
 	mcpv1 "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
 // A running bridge holds its port, which is as it should be.
@@ -24,12 +24,12 @@ import (
 func TestPreflight_SameFailure(t *testing.T) {
 	t.Parallel()
 	const refused, fix = "dial tcp 10.0.0.1:2181: connect: connection refused", "check zookeeper.servers"
-	away := func(registry string, role app.Role, detail string) app.Finding {
-		return app.Finding{Registry: registry, Role: role, Check: "reachable", Outcome: app.Failed, Detail: detail, Fix: fix, Unreachable: true}
+	away := func(registry string, role preflight.Role, detail string) preflight.Finding {
+		return preflight.Finding{Registry: registry, Role: role, Check: "reachable", Outcome: preflight.Failed, Detail: detail, Fix: fix, Unreachable: true}
 	}
 	var out strings.Builder
-	printFindings(&cli{terminal: &terminal{out: &out, color: "never"}}, []app.Finding{
-		away("zk", app.RoleSource, "list /dubbo: "+refused), away("zk", app.RoleTarget, refused), away("other", app.RoleTarget, refused),
+	printFindings(&cli{terminal: &terminal{out: &out, color: "never"}}, []preflight.Finding{
+		away("zk", preflight.RoleSource, "list /dubbo: "+refused), away("zk", preflight.RoleTarget, refused), away("other", preflight.RoleTarget, refused),
 	})
 	const want = "source zk\n  × reachable: list /dubbo: " + refused + "\n      fix: " + fix + "\n" +
 		"target zk\n  × reachable: as for source zk\n" +
@@ -261,7 +261,7 @@ func TestPreflight_SourceAndTarget(t *testing.T) {
 	both = w.file("both.yaml", strings.Replace(w.text(both), "import:", "mapping: { from: none }, import:", 1))
 	r := do(t, "preflight", "-f", both)
 	r.want(t, exitOK, "source zk\n", "target zk\n", "registry zk\n", "source mesh\n", "target mesh\n", "asking mesh, zk\n")
-	var all []app.Finding
+	var all []preflight.Finding
 	if err := json.Unmarshal([]byte(do(t, "preflight", "-o", "json", "-f", both).out), &all); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
 type validateOptions struct {
@@ -82,7 +83,7 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 	warnings = append(config.Errors{}, cfg.Warnings()...)
 	if !skip {
 		warnings = append(warnings, app.FileWarnings(cfg)...)
-		warnings = append(warnings, app.CheckStorage(cfg)...)
+		warnings = append(warnings, preflight.StorageErrors(cfg)...)
 	}
 	return errs, warnings
 }

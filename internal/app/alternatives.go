@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
@@ -28,8 +29,8 @@ const alternativeTimeout = 3 * time.Second
 
 // checkOtherWriting returns a check of how else entries could be written into a mesh from
 // here. No alternative is asked for, so that none fails.
-func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
+func checkOtherWriting(r config.Registry) func(context.Context, *preflight.Findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
@@ -51,8 +52,8 @@ func keySources() []string { return []string{"debug-xds", "debug-http", "api", "
 
 // checkOtherReading returns a check of how else a mesh could be read from here. No
 // alternative is asked for, so that none fails.
-func checkOtherReading(r config.Registry) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
+func checkOtherReading(r config.Registry) func(context.Context, *preflight.Findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Istiod == nil {
@@ -61,7 +62,7 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 		}
 		var trying sync.WaitGroup
 		sources := keySources()
-		found := make([]findings, len(sources))
+		found := make([]preflight.Findings, len(sources))
 		for i, from := range sources {
 			if from != mappingFrom(r.Istiod) {
 				trying.Go(func() { informOfKeys(ctx, &found[i], *r.Istiod, from) })
@@ -69,21 +70,21 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 		}
 		trying.Wait()
 		for _, n := range found {
-			f.merge(n)
+			f.Merge(n)
 		}
 	}
 }
 
 // informOfKeys reports whether the service keys of a mesh could be read from another
 // source, by reading them once.
-func informOfKeys(ctx context.Context, f *findings, m config.Istiod, from string) {
+func informOfKeys(ctx context.Context, f *preflight.Findings, m config.Istiod, from string) {
 	check := "alternative: service keys by " + from
 	switch {
 	case from == "kubernetes" && !namesCluster(m.Mapping.Kubernetes.Kubeconfig):
-		f.inform(check, notInCluster, nameCluster)
+		f.Inform(check, notInCluster, nameCluster)
 		return
 	case from == "debug-xds" && m.TLS == nil:
-		f.inform(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
+		f.Inform(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
 		return
 	}
 	m.Mapping.From = from
@@ -94,7 +95,7 @@ func informOfKeys(ctx context.Context, f *findings, m config.Istiod, from string
 		}
 	}
 	read, err := readKeys(ctx, &m)
-	f.inform(check, keysRead(read, err, from), "")
+	f.Inform(check, keysRead(read, err, from), "")
 }
 
 func keysRead(read debug.Snapshot, err error, from string) string {
@@ -144,43 +145,43 @@ func namesCluster(kubeconfig string) bool {
 
 // informOfAPI reports whether ServiceEntries could be written by the Kubernetes API, and
 // what to change for that.
-func informOfAPI(ctx context.Context, f *findings, k *config.Kubernetes, namespace, change string) {
+func informOfAPI(ctx context.Context, f *preflight.Findings, k *config.Kubernetes, namespace, change string) {
 	const check = "alternative: ServiceEntries by the Kubernetes API"
 	if !namesCluster(k.Kubeconfig) {
-		f.inform(check, notInCluster, nameCluster)
+		f.Inform(check, notInCluster, nameCluster)
 		return
 	}
 	server, err := kubernetesKind{k}.restConfig()
 	if err != nil {
-		f.inform(check, "not from here: "+err.Error(), "name a kubeconfig file")
+		f.Inform(check, "not from here: "+err.Error(), "name a kubeconfig file")
 		return
 	}
 	api, err := kubernetes.NewAPI(server, "preflight")
 	if err != nil {
-		f.inform(check, "not from here: "+err.Error(), "name another kubeconfig file")
+		f.Inform(check, "not from here: "+err.Error(), "name another kubeconfig file")
 		return
 	}
 	o := kubernetes.Options{Namespace: namespace}
 	switch lacking, err := api.Lacking(ctx, slices.Concat(kubernetes.Rights(o), kubernetes.RecordRights(o))); {
 	case err != nil:
-		f.inform(check, "not from here: "+err.Error(), "let us reach "+server.Host)
+		f.Inform(check, "not from here: "+err.Error(), "let us reach "+server.Host)
 	case len(lacking) > 0:
-		f.inform(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.Inform(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
 	default:
 		if _, err := api.List(ctx, serviceentry.ObjectKind, namespace); err != nil {
-			f.inform(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
+			f.Inform(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
 			return
 		}
-		f.inform(check, "works at "+server.Host+": "+change, "")
+		f.Inform(check, "works at "+server.Host+": "+change, "")
 	}
 }
 
 // informOfIstiod reports whether istiod is reachable at its usual address.
-func informOfIstiod(ctx context.Context, f *findings, what, change string) {
+func informOfIstiod(ctx context.Context, f *preflight.Findings, what, change string) {
 	check := "alternative: " + what
 	if err := dial(ctx, istiodAddress); err != nil {
-		f.inform(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
+		f.Inform(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
 		return
 	}
-	f.inform(check, istiodAddress+" is reachable: "+change, "")
+	f.Inform(check, istiodAddress+" is reachable: "+change, "")
 }

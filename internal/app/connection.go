@@ -5,6 +5,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
@@ -57,7 +58,7 @@ type Bound struct {
 	target  registry.Target
 	codecs  [][]metadata.Encoder // of each bridge
 	bridges []string             // what identifies the bridges that lead there
-	check   func(context.Context, *findings)
+	check   func(context.Context, *preflight.Findings)
 
 	// background runs next to the loop until ctx ends; nil: nothing does.
 	background func(context.Context) error

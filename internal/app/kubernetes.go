@@ -17,6 +17,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
@@ -221,14 +222,14 @@ func (s kubernetesSource) state() admin.SourceState {
 	return out
 }
 
-func (s kubernetesSource) check(ctx context.Context, f *findings) {
+func (s kubernetesSource) check(ctx context.Context, f *preflight.Findings) {
 	var kinds []kube.InformerStatus
 	var keys debug.Snapshot
 	if err := runUntil(ctx, s.Source, func() bool {
 		kinds, keys = s.reader.Status(), s.Status().Mapping
 		return isReported(kinds, keys)
 	}); err != nil {
-		f.fail("reachable", err, "check kubernetes.kubeconfig")
+		f.Fail("reachable", err, "check kubernetes.kubeconfig")
 		return
 	}
 	for _, r := range kinds {
@@ -237,9 +238,9 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	switch {
 	case keys.Err != nil: // the kinds above report it
 	case !keys.Complete:
-		f.unreachable("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.Unreachable("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
 	default:
-		f.pass("service keys", "%d by kubernetes", keys.Mapping.Len())
+		f.Pass("service keys", "%d by kubernetes", keys.Mapping.Len())
 		checkAnnotations(f, keys, s.annotation)
 	}
 }
@@ -251,20 +252,20 @@ func isReported(kinds []kube.InformerStatus, keys debug.Snapshot) bool {
 		!slices.ContainsFunc(kinds, func(f kube.InformerStatus) bool { return !f.Listed && f.Err == nil })
 }
 
-func checkKind(f *findings, r kube.InformerStatus, server string) {
+func checkKind(f *preflight.Findings, r kube.InformerStatus, server string) {
 	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
 	switch {
 	case forbidden:
-		f.fail(what, r.Err, allowReading+orWithout(r.Resource))
+		f.Fail(what, r.Err, allowReading+orWithout(r.Resource))
 	case r.Err != nil:
-		f.unreachable(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
+		f.Unreachable(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
 	case !r.Listed:
-		f.unreachable(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.Unreachable(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
 	case r.Absent:
-		f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
+		f.Warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
 	default:
-		f.pass(what, "%s", registry.Counted(r.Objects, "object", "objects"))
+		f.Pass(what, "%s", registry.Counted(r.Objects, "object", "objects"))
 	}
 }
 
@@ -284,8 +285,8 @@ func orWithout(resource string) string {
 }
 
 // checkKubernetes tries whether objects can be kept, by one of each kind that is not stored.
-func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
+func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options) func(context.Context, *preflight.Findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		fix := "let this user list and write files in import.directory"
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
@@ -299,10 +300,10 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 			all, err := store.List(ctx, kind, o.Namespace)
 			switch {
 			case errors.Is(err, registry.ErrRefused) || err != nil && !isAPI:
-				f.fail("list", err, fix)
+				f.Fail("list", err, fix)
 				return
 			case err != nil:
-				f.unreachable("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
+				f.Unreachable("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
 				return
 			}
 			n := 0
@@ -315,19 +316,19 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 			}
 			counts = append(counts, fmt.Sprintf("%d %s", n, kubernetes.Plural(kind)))
 		}
-		f.pass("reachable", "%s", where)
-		f.pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
+		f.Pass("reachable", "%s", where)
+		f.Pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
 		if len(unread) > 0 {
-			f.warn("list", fmt.Sprintf("%d cannot be read, such as %s", len(unread), slices.Min(slices.Collect(maps.Keys(unread)))),
+			f.Warn("list", fmt.Sprintf("%d cannot be read, such as %s", len(unread), slices.Min(slices.Collect(maps.Keys(unread)))),
 				"repair or delete them: a host in them may be written twice, and istiod may read nothing new of a directory")
 		}
 		for _, kind := range o.Kinds() {
 			if err := store.Try(ctx, kind, o.Namespace); err != nil {
-				f.fail("write", err, fix)
+				f.Fail("write", err, fix)
 				return
 			}
 		}
-		f.pass("write", "one was tried, and not stored")
+		f.Pass("write", "one was tried, and not stored")
 	}
 }
 
@@ -347,16 +348,16 @@ func applyManifests(o kubernetes.Options) string {
 
 // checkRights reports which rights are missing. Other checks report an API server that
 // does not answer.
-func checkRights(ctx context.Context, f *findings, api *kubernetes.API, o kubernetes.Options) {
+func checkRights(ctx context.Context, f *preflight.Findings, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {
 	case err != nil:
 	case len(lacking) > 0:
-		f.fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
+		f.Fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
 	default:
-		f.pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
+		f.Pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
 	}
 	if lacking, err := api.Lacking(ctx, kubernetes.RecordRights(o)); err == nil && len(lacking) > 0 {
-		f.warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
+		f.Warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
 	}
 }

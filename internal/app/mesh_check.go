@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -23,27 +24,27 @@ import (
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
 const skewLimit = 30 * time.Second
 
-func (s meshSource) check(ctx context.Context, f *findings) {
+func (s meshSource) check(ctx context.Context, f *preflight.Findings) {
 	m := s.istiod
 	if m.TokenFile != "" {
 		checkToken(f, m, time.Now())
 	}
 	if err := dial(ctx, m.Address); err != nil {
-		f.unreachable("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
+		f.Unreachable("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
 		return
 	}
-	f.pass("reachable", "%s", m.Address)
+	f.Pass("reachable", "%s", m.Address)
 	checkVersion(ctx, f, m)
 	seen := runUntilReported(ctx, s.Source)
 	switch received := clustersReceived(seen); {
 	case seen.Stream.Err != nil && !received:
-		f.unreachable("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
+		f.Unreachable("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
 		return
 	case !received:
-		f.unreachable("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
+		f.Unreachable("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
 		return
 	}
-	f.pass("xDS", "%s, %s of services", seen.Stream.Mode, registry.Counted(seen.Clusters, "cluster", "clusters"))
+	f.Pass("xDS", "%s, %s of services", seen.Stream.Mode, registry.Counted(seen.Clusters, "cluster", "clusters"))
 	checkMapping(f, m, seen.Mapping)
 }
 
@@ -80,62 +81,62 @@ func runUntil(ctx context.Context, source *mesh.Source, done func() bool) error 
 	})
 }
 
-func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
+func checkMapping(f *preflight.Findings, m *config.Istiod, s debug.Snapshot) {
 	const check = "service keys"
 	from := mappingFrom(m)
 	switch {
 	case from == "none":
-		f.pass(check, "not read; mapping.from is none")
+		f.Pass(check, "not read; mapping.from is none")
 	case s.Err != nil:
 		reportKeysUnread(f, check, s.Err)
 	case !s.Complete:
-		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
+		f.Fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
 	default:
 		if found := fmt.Sprintf("%d by %s", s.Mapping.Len(), from); from == "kubernetes" {
-			f.pass(check, "%s", found)
+			f.Pass(check, "%s", found)
 		} else {
-			f.pass(check, "%s from %s", found, registry.Counted(len(s.Replicas), "replica", "replicas"))
+			f.Pass(check, "%s from %s", found, registry.Counted(len(s.Replicas), "replica", "replicas"))
 		}
 		switch annotated := from == "api" || from == "kubernetes"; {
 		case annotated:
 			checkAnnotations(f, s, m.Mapping.Kubernetes.Keys.Annotation)
 		case s.Mapping.Len() == 0:
-			f.warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
+			f.Warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
 		}
 	}
 }
 
 // reportKeysUnread reports why keys cannot be read, with the remedy.
-func reportKeysUnread(f *findings, check string, err error) {
+func reportKeysUnread(f *preflight.Findings, check string, err error) {
 	e, ok := errors.AsType[*debug.Error](err)
 	switch _, forbidden := errors.AsType[*kube.Forbidden](err); {
 	case forbidden:
-		f.fail(check, err, allowReading)
+		f.Fail(check, err, allowReading)
 	case !ok:
-		f.fail(check, err, "see status of the running bridge")
+		f.Fail(check, err, "see status of the running bridge")
 	case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
-		f.unreachable(check, err, e.Remedy())
+		f.Unreachable(check, err, e.Remedy())
 	default:
-		f.fail(check, err, e.Remedy())
+		f.Fail(check, err, e.Remedy())
 	}
 }
 
 // checkAnnotations warns of keys that are read of an annotation of objects.
-func checkAnnotations(f *findings, s debug.Snapshot, annotation string) {
+func checkAnnotations(f *preflight.Findings, s debug.Snapshot, annotation string) {
 	const check = "service keys"
 	if s.Unread != nil {
-		f.warn(check, s.Unread.Error(), "keys that are missing may be there")
+		f.Warn(check, s.Unread.Error(), "keys that are missing may be there")
 	}
 	for _, p := range s.Skipped {
-		f.warn(check, p.Error(), "correct the annotation")
+		f.Warn(check, p.Error(), "correct the annotation")
 	}
 	if s.Mapping.Len() == 0 {
-		f.warn(check, "no object carries any", "write the annotation "+annotation+", or name hosts by names")
+		f.Warn(check, "no object carries any", "write the annotation "+annotation+", or name hosts by names")
 	}
 }
 
 // checkVersion asks istiod's monitoring port, which also reports its time.
-func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
+func checkVersion(ctx context.Context, f *preflight.Findings, m *config.Istiod) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	host, _, _ := net.SplitHostPort(m.Address)
@@ -150,27 +151,27 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		f.warn("version", "not known: "+err.Error(), "open istiod's port "+debug.MonitoringPort+" to the bridge, if you want to see it")
+		f.Warn("version", "not known: "+err.Error(), "open istiod's port "+debug.MonitoringPort+" to the bridge, if you want to see it")
 		return
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil || resp.StatusCode != http.StatusOK {
-		f.warn("version", at+" does not report it", "")
+		f.Warn("version", at+" does not report it", "")
 	} else {
-		f.pass("version", "%s", strings.TrimSpace(string(body)))
+		f.Pass("version", "%s", strings.TrimSpace(string(body)))
 	}
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		checkClock(f, time.Since(at).Truncate(time.Second))
 	}
 }
 
-func checkClock(f *findings, skew time.Duration) {
+func checkClock(f *preflight.Findings, skew time.Duration) {
 	if skew.Abs() > skewLimit {
-		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
+		f.Warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
 		return
 	}
-	f.pass("clock", "within %s of ours", max(skew.Abs(), time.Second))
+	f.Pass("clock", "within %s of ours", max(skew.Abs(), time.Second))
 }
 
 // claims are those of a service account token that are checked.
@@ -199,28 +200,28 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 }
 
 // checkToken looks at what the token says of itself. It never prints it.
-func checkToken(f *findings, m *config.Istiod, now time.Time) {
+func checkToken(f *preflight.Findings, m *config.Istiod, now time.Time) {
 	const check = "token"
 	const project = "project a token of audience istio-ca into the pod and name its file as tokenFile"
 	secret, err := config.ReadSecret(m.TokenFile)
 	if err != nil {
-		f.fail(check, err, project)
+		f.Fail(check, err, project)
 		return
 	}
 	c, err := readClaims(secret)
 	expires := time.Unix(c.Expires, 0)
 	switch {
 	case err != nil:
-		f.fail(check, fmt.Errorf("%s holds no service account token: %w", m.TokenFile, err), project)
+		f.Fail(check, fmt.Errorf("%s holds no service account token: %w", m.TokenFile, err), project)
 	case !slices.Contains(c.Audience, "istio-ca"):
-		f.fail(check, fmt.Errorf("its audience is %q, and istiod accepts istio-ca", []string(c.Audience)), project)
+		f.Fail(check, fmt.Errorf("its audience is %q, and istiod accepts istio-ca", []string(c.Audience)), project)
 	case c.Expires != 0 && now.After(expires):
-		f.fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)), "let the kubelet rotate it: mount it as a projected volume, not by subPath")
+		f.Fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)), "let the kubelet rotate it: mount it as a projected volume, not by subPath")
 	case c.Kubernetes.Namespace != "" && c.Kubernetes.Namespace != m.Node.Namespace:
-		f.fail(check, fmt.Errorf("it is of namespace %q, and node.namespace is %q", c.Kubernetes.Namespace, m.Node.Namespace),
+		f.Fail(check, fmt.Errorf("it is of namespace %q, and node.namespace is %q", c.Kubernetes.Namespace, m.Node.Namespace),
 			"set istiod.node.namespace to the namespace of the service account; the debug API wants the root namespace")
 	default:
-		f.pass(check, "audience istio-ca")
+		f.Pass(check, "audience istio-ca")
 	}
 }
 

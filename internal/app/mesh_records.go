@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -71,7 +72,7 @@ func recordNames(cfg *config.Config, mesh string, which func(config.Bridge) bool
 
 // check tries whether the registries keep records. Without them the bridge
 // works, so that nothing fails for it.
-func (s *meshRecords) check(ctx context.Context, f *findings) {
+func (s *meshRecords) check(ctx context.Context, f *preflight.Findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, c := range s.connections {
 			checkRecords(ctx, f, c)
@@ -81,11 +82,11 @@ func (s *meshRecords) check(ctx context.Context, f *findings) {
 }
 
 // checkRecords judges whether a registry keeps a record that was tried.
-func checkRecords(ctx context.Context, f *findings, r *recordStore) {
+func checkRecords(ctx context.Context, f *preflight.Findings, r *recordStore) {
 	if err := r.try(ctx); err != nil {
-		f.warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), remedyOfRight(err, r.right))
+		f.Warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), preflight.RightRemedy(err, r.right))
 	} else {
-		f.pass("records in "+r.name, "what is served can be kept there, for a restart")
+		f.Pass("records in "+r.name, "what is served can be kept there, for a restart")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -165,25 +166,25 @@ func accessOf(m config.Import) mcp.Access {
 
 // checkMeshTarget tries whether the address for istiod is free or this bridge's own, and
 // whether records can be kept. It warns of what others may read at the address.
-func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
+func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context, *preflight.Findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		at := c.at
 		running := checkListen(ctx, f, cfg, at)
 		switch {
 		case cfg.Registries[at.Registry].Istiod.Address != "":
-			f.pass("configSources", "%s", sourceAddress(at.Listen))
+			f.Pass("configSources", "%s", sourceAddress(at.Listen))
 			checkIstiod(ctx, f, cfg, at, running)
 		case running == nil:
 		case len(running.Readers) > 0:
-			f.pass("data planes", "%s", running.ReadBy())
+			f.Pass("data planes", "%s", running.ReadBy())
 		default:
-			f.warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
+			f.Warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
 		}
 		for _, e := range cfg.Exposed(at.Registry, at.Listen) {
-			f.warn("clients", e.What, e.Remedy)
+			f.Warn("clients", e.What, e.Remedy)
 		}
 		for _, r := range c.refused {
-			f.fail("rulesFile", r, "change the rule; the others are followed")
+			f.Fail("rulesFile", r, "change the rule; the others are followed")
 		}
 		c.records.check(ctx, f)
 	}
@@ -191,43 +192,43 @@ func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context
 
 // checkListen tries the address, and asks who holds it only if it is in use. It
 // returns the target as the running bridge reports it, if that holds the address.
-func checkListen(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey) *admin.TargetStatus {
+func checkListen(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Listen)
 	if err == nil {
 		_ = l.Close()
-		f.pass(check, "%s is free", at.Listen)
+		f.Pass(check, "%s is free", at.Listen)
 		return nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		f.fail(check, err, "change listen of the bridge to an address that this machine has and this user may open")
+		f.Fail(check, err, "change listen of the bridge to an address that this machine has and this user may open")
 		return nil
 	}
 	target, unknown := runningTarget(ctx, cfg, at)
 	if unknown != nil {
-		f.fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
+		f.Fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
 		return nil
 	}
-	f.pass(check, "%s is held by the running bridge of owner %s", at.Listen, cfg.Owner)
+	f.Pass(check, "%s is held by the running bridge of owner %s", at.Listen, cfg.Owner)
 	return target
 }
 
 // checkIstiod reports whether there is an istiod for what is served: one that reads it
 // or, if no bridge runs yet, one that is reachable.
-func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey, running *admin.TargetStatus) {
+func checkIstiod(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.Registry].Istiod.Address
 	switch {
 	case running != nil && len(running.Readers) > 0:
-		f.pass(check, "%s", running.ReadBy())
+		f.Pass(check, "%s", running.ReadBy())
 	case running != nil:
-		f.warn(check, running.ReadBy(), fix)
+		f.Warn(check, running.ReadBy(), fix)
 	default:
 		if err := dial(ctx, address); err != nil {
-			f.warn(check, err.Error(), "check istiod.address; istiod exits if it starts before the bridge, and is restarted")
+			f.Warn(check, err.Error(), "check istiod.address; istiod exits if it starts before the bridge, and is restarted")
 			return
 		}
-		f.pass(check, "%s is reachable; what it reads is seen once the bridge runs", address)
+		f.Pass(check, "%s is reachable; what it reads is seen once the bridge runs", address)
 	}
 }
 

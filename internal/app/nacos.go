@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -244,31 +245,31 @@ func scopedTo(f nacosFormat, namespace, group string) scopedFormat {
 	return s
 }
 
-func (n nacosSource) check(ctx context.Context, f *findings) {
+func (n nacosSource) check(ctx context.Context, f *preflight.Findings) {
 	state, services, err := n.Check(ctx)
 	switch {
 	case state.Login.Err != nil:
 		checkLogin(f, state.Login.Err)
 	case err != nil && !state.Connected:
-		f.unreachable("reachable", err, reachNacos)
+		f.Unreachable("reachable", err, reachNacos)
 	case errors.Is(err, nacos.ErrNoNamespace):
-		f.fail("list", err, namespaceRemedy)
+		f.Fail("list", err, namespaceRemedy)
 	case err != nil:
-		f.fail("list", err, remedyOfRight(err, "let our user read the namespace and the groups of each format"))
+		f.Fail("list", err, preflight.RightRemedy(err, "let our user read the namespace and the groups of each format"))
 	default:
-		f.pass("reachable", "%s", state.Server)
+		f.Pass("reachable", "%s", state.Server)
 		if services == 0 {
-			f.warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
+			f.Warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
 		} else {
-			f.pass("list", "%s", registry.Counted(services, "service", "services"))
+			f.Pass("list", "%s", registry.Counted(services, "service", "services"))
 		}
 	}
 }
 
 // checkNacos tries a Nacos cluster by an instance that is published and
 // withdrawn.
-func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
+func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *preflight.Findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		var r nacos.Report
 		var state nacos.State
 		var err error
@@ -282,14 +283,14 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 			checkLogin(f, login.Err)
 			return
 		case err != nil:
-			f.unreachable("reachable", err, reachNacos)
+			f.Unreachable("reachable", err, reachNacos)
 			return
 		}
-		f.pass("reachable", "%s", r.Server)
+		f.Pass("reachable", "%s", r.Server)
 		if login.Username != "" {
-			f.pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
+			f.Pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
 		}
-		checkPlaintext(f, n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
+		preflight.CheckPlaintext(f, n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
 		checkNacosAccess(f, n, r)
 	}
 }
@@ -298,45 +299,45 @@ const reachNacos = "check nacos.servers; the gRPC port has to be open as well: g
 
 // checkLogin judges why we are not logged in: only a server that denies it says
 // anything of the password.
-func checkLogin(f *findings, err error) {
+func checkLogin(f *preflight.Findings, err error) {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
-		f.fail("login", err, "check username and passwordFile of the registry")
+		f.Fail("login", err, "check username and passwordFile of the registry")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		f.fail("login", err, "let the bridge read passwordFile of the registry")
+		f.Fail("login", err, "let the bridge read passwordFile of the registry")
 	default:
-		f.unreachable("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
+		f.Unreachable("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
 	}
 }
 
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
-func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
+func checkNacosAccess(f *preflight.Findings, n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
 	namespace := cmp.Or(n.Namespace, "public")
 	switch {
 	case errors.Is(r.Read, nacos.ErrNoNamespace):
-		f.fail("list", r.Read, namespaceRemedy)
+		f.Fail("list", r.Read, namespaceRemedy)
 	case r.Read != nil:
-		f.fail("list", r.Read, remedyOfRight(r.Read, "let "+user+" read the namespace "+namespace))
+		f.Fail("list", r.Read, preflight.RightRemedy(r.Read, "let "+user+" read the namespace "+namespace))
 	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not all servers report which there are
-		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
+		f.Warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
 	default:
-		f.pass("list", "%s of our formats in namespace %s", registry.Counted(r.Groups, "service", "services"), namespace)
+		f.Pass("list", "%s of our formats in namespace %s", registry.Counted(r.Groups, "service", "services"), namespace)
 	}
 	if r.Write != nil {
-		f.fail("write", r.Write, remedyOfRight(r.Write, "let "+user+" write to the namespace "+namespace))
+		f.Fail("write", r.Write, preflight.RightRemedy(r.Write, "let "+user+" write to the namespace "+namespace))
 	} else {
-		f.pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
+		f.Pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
 	}
 	if r.Persistent != "" {
-		f.warn("persistent", r.Persistent+" holds persistent instances, beside which Nacos accepts none of the bridge's, which are ephemeral",
+		f.Warn("persistent", r.Persistent+" holds persistent instances, beside which Nacos accepts none of the bridge's, which are ephemeral",
 			"if a bridge writes it, give the format another group or the service another name; what a bridge writes first accepts no persistent instances")
 	}
 	if r.Duplicate == "" {
-		f.pass("owner", "no other process publishes as this owner")
+		f.Pass("owner", "no other process publishes as this owner")
 	} else {
-		f.warn("owner", "another process publishes as this owner, in "+r.Duplicate+" for one",
+		f.Warn("owner", "another process publishes as this owner, in "+r.Duplicate+" for one",
 			"it is a replica where its configuration is the same; Nacos cannot refuse a second deployment of one owner: give it an owner of its own")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	fake "github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
 // An apiServer answers what preflight asks an API server.
@@ -139,7 +140,7 @@ bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
 				if f.Registry == "mesh" {
 					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail+" ("+f.Fix+")")
 				}
-				if f.Outcome == Info && f.Unreachable {
+				if f.Outcome == preflight.Info && f.Unreachable {
 					t.Errorf("%v counts as a registry that is away", f)
 				}
 			}

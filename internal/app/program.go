@@ -25,6 +25,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
@@ -128,7 +129,7 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 }
 
 // Preflight tries everything that Run requires of each registry.
-func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
+func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]preflight.Finding, error) {
 	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 		asked = append(asked, r.name)
 	}
 	p.remark("asking %s", strings.Join(asked, ", "))
-	all := examine(ctx, timeout, r.checks())
+	all := preflight.Run(ctx, timeout, r.checks())
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -158,27 +159,27 @@ func (p *Program) Health(ctx context.Context, o client.HealthOptions) (string, e
 }
 
 // checks returns the checks of all registries, and of the files that the process writes.
-func (r *runtime) checks() []check {
-	var all []check
-	try := func(name string, role Role, f func(context.Context, *findings)) {
-		all = append(all, check{registry: name, role: role, try: f})
+func (r *runtime) checks() []preflight.Check {
+	var all []preflight.Check
+	try := func(name string, role preflight.Role, f func(context.Context, *preflight.Findings)) {
+		all = append(all, preflight.Check{Registry: name, Role: role, Try: f})
 	}
 	for _, s := range r.sources {
-		try(s.name, RoleSource, s.check)
+		try(s.name, preflight.RoleSource, s.check)
 		if from := r.cfg.Registries[s.name]; from.Settings().Mesh != nil {
-			try(s.name, RoleSource, checkOtherReading(from))
+			try(s.name, preflight.RoleSource, checkOtherReading(from))
 		}
 	}
 	for _, t := range r.targets {
-		try(t.at.Registry, RoleTarget, t.check)
+		try(t.at.Registry, preflight.RoleTarget, t.check)
 		if to := r.cfg.Registries[t.at.Registry]; to.Settings().Mesh != nil {
-			try(t.at.Registry, RoleTarget, checkOtherWriting(to))
+			try(t.at.Registry, preflight.RoleTarget, checkOtherWriting(to))
 		}
 	}
 	for _, i := range r.registryIDs {
-		try(i.name, RoleRegistry, i.check)
+		try(i.name, preflight.RoleRegistry, i.check)
 	}
-	try("", RoleProcess, checkStorage(r.cfg))
+	try("", preflight.RoleProcess, preflight.CheckStorage(r.cfg))
 	return all
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -136,7 +137,7 @@ func (r *registryID) offer(kept *idKeeper, found string) string {
 
 // check reports what the registry keeps. That it is unreachable is reported by
 // others.
-func (r *registryID) check(ctx context.Context, f *findings) {
+func (r *registryID) check(ctx context.Context, f *preflight.Findings) {
 	k := r.kept.Load()
 	if k == nil {
 		return
@@ -144,14 +145,14 @@ func (r *registryID) check(ctx context.Context, f *findings) {
 	kept, err := k.ask(ctx, "")
 	switch {
 	case errors.Is(err, registry.ErrRefused) && r.given == "":
-		f.warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
+		f.Warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
 	case err != nil:
 	case r.given != "" && kept != "" && kept != r.given:
-		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops continue")
+		f.Warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops continue")
 	case kept == "":
-		f.pass("id", "none is kept yet; the first run makes it at %s", k.where)
+		f.Pass("id", "none is kept yet; the first run makes it at %s", k.where)
 	default:
-		f.pass("id", "%s, kept at %s", kept, k.where)
+		f.Pass("id", "%s, kept at %s", kept, k.where)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -117,7 +118,7 @@ type source interface {
 	state() admin.SourceState
 
 	// check tries whether the registry can be read.
-	check(ctx context.Context, f *findings)
+	check(ctx context.Context, f *preflight.Findings)
 }
 
 func (s *boundSource) run(ctx context.Context) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -235,37 +236,37 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
 // deleted.
-func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.Target) func(context.Context, *findings) {
+func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.Target) func(context.Context, *preflight.Findings) {
 	z := cfg.Registries[at.Registry].ZooKeeper
-	return func(ctx context.Context, f *findings) {
+	return func(ctx context.Context, f *preflight.Findings) {
 		r, err := target.Check(ctx)
 		if err != nil {
-			f.unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+			f.Unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 			return
 		}
-		f.pass("reachable", "%s", r.Server)
-		checkPlaintext(f, z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
+		f.Pass("reachable", "%s", r.Server)
+		preflight.CheckPlaintext(f, z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
 		if r.Version != "" {
-			f.pass("version", "%s", r.Version)
+			f.Pass("version", "%s", r.Version)
 		} else {
-			f.warn("version", "not reported", "add srvr to 4lw.commands.whitelist of the server, if you want to see it")
+			f.Warn("version", "not reported", "add srvr to 4lw.commands.whitelist of the server, if you want to see it")
 		}
 		if r.Granted == r.Asked {
-			f.pass("session", "%s", r.Granted)
+			f.Pass("session", "%s", r.Granted)
 		} else {
-			f.warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
+			f.Warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
 		}
 		if r.Read != nil {
-			f.fail("list", r.Read, rightsRemedy(r.Read, "let our user read the root of each format, and the parent znodes in it"))
+			f.Fail("list", r.Read, rightsRemedy(r.Read, "let our user read the root of each format, and the parent znodes in it"))
 		} else {
-			f.pass("list", "the parent znodes of all formats may be read")
+			f.Pass("list", "the parent znodes of all formats may be read")
 		}
 		if r.Write != nil {
 			user := cmp.Or(z.User, "anybody, since no user is set")
-			f.fail("write", r.Write, rightsRemedy(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
+			f.Fail("write", r.Write, rightsRemedy(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
 			return
 		}
-		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
+		f.Pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
 		checkClock(f, r.Skew)
 		checkWriters(ctx, f, cfg, at, target)
 	}
@@ -280,7 +281,7 @@ func rightsRemedy(err error, right string) string {
 	case errors.Is(err, zookeeper.ErrQuota):
 		return "raise the quota by setquota"
 	}
-	return remedyOfRight(err, right)
+	return preflight.RightRemedy(err, right)
 }
 
 // ownerTimeout is how long it may take to look who wrote there before.
@@ -288,57 +289,57 @@ const ownerTimeout = 3 * time.Second
 
 // checkWriters reports what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
-func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at config.TargetKey, target *zookeeper.Target) {
+func checkWriters(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
 	who, err := target.Alive(ctx, cfg.Owner)
 	switch {
 	case err != nil:
-		f.warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), remedyOfRight(err, "let our user read /xds-bridge/"+cfg.Owner))
+		f.Warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), preflight.RightRemedy(err, "let our user read /xds-bridge/"+cfg.Owner))
 		return
 	case who != "" && cfg.Replicas.Shared():
-		f.pass(check, "%s writes as %s, as one of its replicas may", who, cfg.Owner)
+		f.Pass(check, "%s writes as %s, as one of its replicas may", who, cfg.Owner)
 		return
 	case who != "":
 		if _, unknown := runningTarget(ctx, cfg, at); unknown == nil {
-			f.pass(check, "%s, the running bridge, writes as %s", who, cfg.Owner)
+			f.Pass(check, "%s, the running bridge, writes as %s", who, cfg.Owner)
 			return
 		}
-		f.warn(check, who+" writes as "+cfg.Owner, "if it is not the bridge of this configuration give this one another owner; beside it run ends with 2")
+		f.Warn(check, who+" writes as "+cfg.Owner, "if it is not the bridge of this configuration give this one another owner; beside it run ends with 2")
 		return
 	}
 	switch err := target.Admit(ctx); {
 	case err != nil:
-		f.fail(check, err, "put the owner back, or adopt, release or purge what the earlier one left")
+		f.Fail(check, err, "put the owner back, or adopt, release or purge what the earlier one left")
 	case ctx.Err() != nil:
-		f.warn(check, "replicas may have written last as "+cfg.Owner, "end them, or give this configuration their replicas.lease; run waits whether they have gone")
+		f.Warn(check, "replicas may have written last as "+cfg.Owner, "end them, or give this configuration their replicas.lease; run waits whether they have gone")
 	default:
-		f.pass(check, "nobody else writes as %s", cfg.Owner)
+		f.Pass(check, "nobody else writes as %s", cfg.Owner)
 	}
 }
 
-func (z zookeeperSource) check(ctx context.Context, f *findings) {
+func (z zookeeperSource) check(ctx context.Context, f *preflight.Findings) {
 	r, err := z.Check(ctx)
 	switch {
 	case r.State.Session == 0 && err != nil:
-		f.unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+		f.Unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 	case err != nil:
-		f.fail("list", err, rightsRemedy(err, "let our user read the root of each format"))
+		f.Fail("list", err, rightsRemedy(err, "let our user read the root of each format"))
 	default:
-		f.pass("reachable", "%s", r.State.Server)
+		f.Pass("reachable", "%s", r.State.Server)
 		if err := r.Denied.Error(); err != nil {
-			f.fail("list", err, "let our user read them")
+			f.Fail("list", err, "let our user read them")
 			return
 		}
 		if len(r.Absent) > 0 {
 			absent, fix, _ := strings.Cut(zookeeper.RootAbsent, "; ")
-			f.warn("list", strings.Join(r.Absent, ", ")+" "+absent, fix)
+			f.Warn("list", strings.Join(r.Absent, ", ")+" "+absent, fix)
 		} else {
-			f.pass("list", "%s in the roots of all formats", registry.Counted(r.Parents, "parent znode", "parent znodes"))
+			f.Pass("list", "%s in the roots of all formats", registry.Counted(r.Parents, "parent znode", "parent znodes"))
 		}
 		if n := len(r.Rules); n > 0 {
-			f.warn("rules", fmt.Sprintf("%s holds rules that the bridge does not follow (paths with rules: %d): a provider that dubbo-admin disables there is still offered elsewhere", r.Rules[0], n),
+			f.Warn("rules", fmt.Sprintf("%s holds rules that the bridge does not follow (paths with rules: %d): a provider that dubbo-admin disables there is still offered elsewhere", r.Rules[0], n),
 				"take such a provider off by offline of its QoS, and have it register its weight itself")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -66,7 +67,7 @@ func (toySource) Recheck() {}
 
 func (toySource) state() admin.SourceState { return admin.SourceState{Connected: true} }
 
-func (toySource) check(_ context.Context, f *findings) { f.pass("reachable", "it is here") }
+func (toySource) check(_ context.Context, f *preflight.Findings) { f.Pass("reachable", "it is here") }
 
 type toyConnection struct {
 	name   string

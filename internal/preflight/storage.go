@@ -1,4 +1,4 @@
-package app
+package preflight
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// CheckStorage returns what is wrong with the files that the process writes. It runs
+// StorageErrors returns what is wrong with the files that the process writes. It runs
 // without them, so that none of it keeps it from starting.
-func CheckStorage(cfg *config.Config) config.Errors {
+func StorageErrors(cfg *config.Config) config.Errors {
 	var errs config.Errors
 	if dir := cfg.State.Dir; dir != "" {
 		if err := tryDir(dir); err != nil {
@@ -37,11 +37,11 @@ func tryDir(dir string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 }
 
-// checkStorage judges what CheckStorage finds.
-func checkStorage(cfg *config.Config) func(context.Context, *findings) {
-	return func(_ context.Context, f *findings) {
-		for _, e := range CheckStorage(cfg) {
-			f.warn("storage", e.Error(), "make the directory, give this user the right to write there, or free space on its disk")
+// CheckStorage judges what StorageErrors finds.
+func CheckStorage(cfg *config.Config) func(context.Context, *Findings) {
+	return func(_ context.Context, f *Findings) {
+		for _, e := range StorageErrors(cfg) {
+			f.Warn("storage", e.Error(), "make the directory, give this user the right to write there, or free space on its disk")
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package app
+package preflight
 
 import (
 	"path/filepath"
@@ -16,14 +16,14 @@ func TestCheckStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.State.Dir, cfg.Audit.File = t.TempDir(), filepath.Join(t.TempDir(), "audit.ndjson")
-	if errs := CheckStorage(cfg); len(errs) > 0 {
+	if errs := StorageErrors(cfg); len(errs) > 0 {
 		t.Error(errs)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cfg.State.Dir, ".*")); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
 	}
 	cfg.State.Dir, cfg.Audit.File = filepath.Join(t.TempDir(), "nowhere"), filepath.Join(t.TempDir(), "nowhere", "audit.ndjson")
-	errs := CheckStorage(cfg)
+	errs := StorageErrors(cfg)
 	if len(errs) != 2 || !strings.Contains(errs[0].Error(), "state.dir") || !strings.Contains(errs[1].Error(), "audit.file") {
 		t.Errorf("CheckStorage() = %v, want one of each", errs)
 	}

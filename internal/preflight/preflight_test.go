@@ -1,4 +1,4 @@
-package app
+package preflight
 
 import (
 	"errors"
@@ -9,18 +9,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
-
-func TestPreflight_IstiodAddress(t *testing.T) {
-	t.Parallel()
-	for listen, want := range map[string]string{
-		":15031": "xds://HOST:15031, where HOST", "0.0.0.0:15031": "xds://HOST:15031, where HOST", "[::]:15031": "xds://HOST:15031, where HOST",
-		"127.0.0.1:15031": "xds://127.0.0.1:15031", "bridge.shop:15031": "xds://bridge.shop:15031", "[::1]:15031": "xds://[::1]:15031",
-	} {
-		if got := sourceAddress(listen); !strings.Contains(got, want) || !strings.Contains(want, "HOST") && !strings.HasSuffix(got, want) {
-			t.Errorf("%s: %s, want %s", listen, got, want)
-		}
-	}
-}
 
 // Each kind of error has its own remedy.
 func TestPreflight_Remedies(t *testing.T) {
@@ -37,7 +25,7 @@ func TestPreflight_Remedies(t *testing.T) {
 		"the answer holds no accessToken":                                                 "the port is not Nacos'",
 		"something else":                                                                  "check this",
 	} {
-		if got := remedyOf(errors.New(text), "check this"); !strings.Contains(got, want) || !strings.HasSuffix(got, "check this") {
+		if got := Remedy(errors.New(text), "check this"); !strings.Contains(got, want) || !strings.HasSuffix(got, "check this") {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
@@ -57,7 +45,7 @@ func TestPreflight_RightsRemedies(t *testing.T) {
 		"check tokenFile, and that it is":    errors.New("xds istiod:15012: token: open /t: no such file"),
 		"the port speaks no HTTP: name isti": errors.New("malformed HTTP response"),
 	} {
-		got := remedyOfRight(err, right)
+		got := RightRemedy(err, right)
 		if !strings.Contains(got, want) || strings.Contains(got, right) != (want == right) {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
