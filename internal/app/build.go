@@ -1,8 +1,10 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,8 +18,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
@@ -355,7 +355,7 @@ const minCallTimeout = 30 * time.Second
 
 // bridges makes the bridges of one loop; codecs are those of each.
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
-	all, m := make([]bridge.Bridge, 0, len(bridges)), maker{b.cfg, b.signer}
+	all, m := make([]bridge.Bridge, 0, len(bridges)), maker{cfg: b.cfg, signer: b.signer}
 	for i, x := range bridges {
 		part, err := partOf(b.cfg, x)
 		if err != nil {
@@ -377,19 +377,6 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 	return all, nil
 }
 
-// yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
-func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
-	if cfg.Mesh(x.From) == nil {
-		return nil // other registries say it
-	}
-	return func(e registry.Entry) bool {
-		return slices.ContainsFunc(codecs, func(c metadata.Encoder) bool {
-			z, ok := c.(*dubbo.ZooKeeper)
-			return ok && z.Guessed(e)
-		})
-	}
-}
-
 func guardOf(g config.Guard) bridge.Guard {
 	return bridge.Guard{
 		Mode: bridge.Mode(g.Mode), Share: g.Share, AtLeast: g.AtLeast, Window: g.Window.Std(),
@@ -408,15 +395,19 @@ func logWrites(log *slog.Logger) func(registry.Change) {
 	}
 }
 
-// patterns parses patterns, which were validated with the configuration.
-func patterns(texts []string) ([]naming.Pattern, error) {
-	all := make([]naming.Pattern, 0, len(texts))
-	for _, text := range texts {
-		p, err := naming.ParsePattern(text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
+// newSigner returns a signer of marks with the keys of a file, and a hash of the keys;
+// nil without a file.
+func newSigner(file string) (s *metadata.Signer, keysHash string, err error) {
+	if file == "" {
+		return nil, "", nil
 	}
-	return all, nil
+	keys, err := config.ReadKeys(file)
+	if err != nil {
+		return nil, "", err
+	}
+	raw := make([][]byte, 0, len(keys))
+	for _, k := range keys {
+		raw = append(raw, []byte(k.Reveal()))
+	}
+	return metadata.NewSigner(raw...), fmt.Sprintf("%x", sha256.Sum256(bytes.Join(raw, []byte("\n")))), nil
 }

@@ -65,4 +65,4 @@ func (e *Env) targetLogger(component string, at config.TargetKey) *slog.Logger {
 }
 
 // maker returns what makes codecs and projections.
-func (e *Env) maker() maker { return maker{e.Config, e.Signer} }
+func (e *Env) maker() maker { return maker{cfg: e.Config, signer: e.Signer} }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
@@ -87,34 +85,6 @@ func (c *meshConnection) close() { c.records.close() }
 func (c *meshConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	codecs, err := serviceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
 	return &Bound{target: c.target, codecs: codecs, check: checkMeshTarget(e.Config, c)}, err
-}
-
-// serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
-// of a label hosts have subsets; empty: they have none.
-func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
-	var codecs [][]metadata.Encoder
-	for _, x := range bridges {
-		c, err := serviceentry.New(serviceentry.Options{
-			Hosts:     meshHosts(x, m),
-			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
-			Mark: metadata.NewMark(cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
-			SubsetLabel: subsetLabel, IPOnly: servesDataPlanes(cfg.Registries[x.To]),
-		})
-		if err != nil {
-			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
-		}
-		codecs = append(codecs, []metadata.Encoder{c})
-	}
-	return codecs, nil
-}
-
-// servesDataPlanes reports whether data planes get their endpoints from the bridge, and
-// not from istiod.
-func servesDataPlanes(r config.Registry) bool { return r.Istiod != nil && r.Istiod.Import.DataPlanes }
-
-// meshHosts are the hosts that a bridge serves in a mesh.
-func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
-	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Suffix}
 }
 
 // serve answers istiods until ctx ends. It listens from the first moment: an

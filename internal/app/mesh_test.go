@@ -1,13 +1,10 @@
 package app
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -36,30 +33,5 @@ func TestMesh_IstiodReplicas(t *testing.T) {
 				t.Errorf("replicas = %q, %v, want %s alone", got, err, tc.address)
 			}
 		})
-	}
-}
-
-func TestServiceEntries_ExportTo(t *testing.T) {
-	t.Parallel()
-	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
-registries:
-  zk: { zookeeper: { servers: [10.0.0.1:2181] } }
-  mesh: { istiod: { address: istiod.istio-system.svc:15010, import: { exportTo: [shop, web] } } }
-bridges: [{ name: a, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [kratos] }]
-`), noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	codecs, err := serviceEntries(cfg, &cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := codecs[0][0].Encode(&registry.Service{Name: "greeter", Protocol: "grpc"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	header, err := serviceentry.ParseHeader(entries[0])
-	if err != nil || !slices.Equal(header.ExportTo, []string{"shop", "web"}) {
-		t.Errorf("exportTo = %q, %v, want shop and web", header.ExportTo, err)
 	}
 }

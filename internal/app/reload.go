@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // The key of a part is the text of all settings that it depends on. A part with the same
@@ -334,4 +335,27 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 		return ""
 	}
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both report their id", from, to)
+}
+
+// formerUses returns the formats that bridges wrote in a target before and write no
+// more, each under its bridge: the loop still looks there, so that what they
+// left is held until a person decides.
+func formerUses(before *runtime, cfg *config.Config, at config.TargetKey) []config.Use {
+	r, old := cfg.Registries[at.Registry], before.target(at)
+	if old == nil || at.Listen != "" {
+		return nil
+	}
+	writing := func(cfg *config.Config) []config.Use {
+		return slices.DeleteFunc(cfg.Uses(), func(u config.Use) bool { return u.Read || u.Bridge.Target() != at })
+	}
+	seen := make(map[registry.Group]bool)
+	for _, u := range writing(cfg) {
+		seen[locationOf(r, u.Format)] = true
+	}
+	return slices.DeleteFunc(append(slices.Clone(old.formerUses), writing(before.cfg)...), func(u config.Use) bool {
+		p := locationOf(r, u.Format)
+		covered := seen[p]
+		seen[p] = true
+		return covered
+	})
 }

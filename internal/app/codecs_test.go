@@ -1,9 +1,12 @@
 package app
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // TestFormats_SharedNames: what is copied from a registry does, what a mesh has two
@@ -24,7 +27,7 @@ bridges:
 		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [kratos] }":                       true,
 		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [{ format: kratos, root: /k }] }": false,
 	} {
-		cfg, err := config.Parse("test.yaml", []byte(registries+bridges), noEnv)
+		cfg, err := config.Parse("test.yaml", []byte(registries+bridges), unset)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,3 +36,31 @@ bridges:
 		}
 	}
 }
+
+func TestServiceEntries_ExportTo(t *testing.T) {
+	t.Parallel()
+	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
+registries:
+  zk: { zookeeper: { servers: [10.0.0.1:2181] } }
+  mesh: { istiod: { address: istiod.istio-system.svc:15010, import: { exportTo: [shop, web] } } }
+bridges: [{ name: a, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [kratos] }]
+`), unset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codecs, err := serviceEntries(cfg, &cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := codecs[0][0].Encode(&registry.Service{Name: "greeter", Protocol: "grpc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := serviceentry.ParseHeader(entries[0])
+	if err != nil || !slices.Equal(header.ExportTo, []string{"shop", "web"}) {
+		t.Errorf("exportTo = %q, %v, want shop and web", header.ExportTo, err)
+	}
+}
+
+// unset is an environment without variables.
+func unset(string) (string, bool) { return "", false }

@@ -53,7 +53,7 @@ bridges:
   - { name: g, from: zk, to: nacos, formats: [{ format: dubbo-interface, root: /prod, group: PROD }] }
   - { name: h, from: zk, to: nacos, formats: [{ format: dubbo-interface, root: /prod }, { format: dubbo-interface, root: /gray }] }
   - { name: i, from: zk, to: zk2, reads: [{ format: dubbo-interface, root: /prod }], formats: [{ format: dubbo-interface, root: /gray }] }
-`), noEnv)
+`), unset)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,9 +95,9 @@ func codecsOf(t *testing.T, m maker, x config.Bridge) []metadata.Encoder {
 	case r.Istiod != nil:
 		all, err = serviceEntries(m.cfg, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
 	case r.ZooKeeper != nil:
-		all, _, err = makeCodecs[zookeeperFormat](m, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
+		all, _, err = makeCodecs[metadata.Codec](m, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
 	default:
-		all, _, err = makeCodecs[nacosFormat](m, x.To, format.Nacos, []config.Bridge{x}, nil)
+		all, _, err = makeCodecs[metadata.Codec](m, x.To, format.Nacos, []config.Bridge{x}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

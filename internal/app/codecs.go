@@ -6,8 +6,10 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -151,25 +153,38 @@ func bridgeWrites(r config.Registry, x config.Bridge, at registry.Group) bool {
 	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }
 
-// formerUses returns the formats that bridges wrote in a target before and write no
-// more, each under its bridge: the loop still looks there, so that what they
-// left is held until a person decides.
-func formerUses(before *runtime, cfg *config.Config, at config.TargetKey) []config.Use {
-	r, old := cfg.Registries[at.Registry], before.target(at)
-	if old == nil || at.Listen != "" {
-		return nil
+// serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
+// of a label hosts have subsets; empty: they have none.
+func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+	var codecs [][]metadata.Encoder
+	for _, x := range bridges {
+		c, err := serviceentry.New(serviceentry.Options{
+			Hosts:     meshHosts(x, m),
+			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
+			Mark: metadata.NewMark(cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
+			SubsetLabel: subsetLabel, IPOnly: servesDataPlanes(cfg.Registries[x.To]),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
+		}
+		codecs = append(codecs, []metadata.Encoder{c})
 	}
-	writing := func(cfg *config.Config) []config.Use {
-		return slices.DeleteFunc(cfg.Uses(), func(u config.Use) bool { return u.Read || u.Bridge.Target() != at })
+	return codecs, nil
+}
+
+// servesDataPlanes reports whether data planes get their endpoints from the bridge, and
+// not from istiod.
+func servesDataPlanes(r config.Registry) bool { return r.Istiod != nil && r.Istiod.Import.DataPlanes }
+
+// yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
+func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
+	if cfg.Mesh(x.From) == nil {
+		return nil // other registries say it
 	}
-	seen := make(map[registry.Group]bool)
-	for _, u := range writing(cfg) {
-		seen[locationOf(r, u.Format)] = true
+	return func(e registry.Entry) bool {
+		return slices.ContainsFunc(codecs, func(c metadata.Encoder) bool {
+			z, ok := c.(*dubbo.ZooKeeper)
+			return ok && z.Guessed(e)
+		})
 	}
-	return slices.DeleteFunc(append(slices.Clone(old.formerUses), writing(before.cfg)...), func(u config.Use) bool {
-		p := locationOf(r, u.Format)
-		covered := seen[p]
-		seen[p] = true
-		return covered
-	})
 }
