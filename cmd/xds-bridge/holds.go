@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -38,7 +38,7 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 		ask: func(b *client.Client, ctx context.Context) (admin.Page[admin.Hold], error) {
 			page, err := b.Holds(ctx)
 			if of != "" {
-				page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !app.SameBridge(h.Bridge, of) })
+				page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !projection.SameBridge(h.Bridge, of) })
 				page.Total = len(page.Items)
 			}
 			return page, err

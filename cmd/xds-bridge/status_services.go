@@ -9,7 +9,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -63,7 +63,7 @@ func (f serviceFilter) loop(l bridge.Status) bridge.Status {
 		return l
 	}
 	l.Bridges = kept(l.Bridges, func(b bridge.BridgeStatus) bool { return b.Name == f.bridge })
-	l.Holds = kept(l.Holds, func(h bridge.Hold) bool { return app.SameBridge(h.Bridge, f.bridge) })
+	l.Holds = kept(l.Holds, func(h bridge.Hold) bool { return projection.SameBridge(h.Bridge, f.bridge) })
 	l.Conflicts = kept(l.Conflicts, func(c bridge.Conflict) bool { return c.Bridge == f.bridge })
 	return l
 }

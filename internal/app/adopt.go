@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -26,7 +27,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	}
 	request := operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
-		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, markPrefix), ": ") {
+		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, projection.MarkPrefix), ": ") {
 			return nil, cause.Usagef("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
 		}
 		cfg, err := p.load()
@@ -35,7 +36,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 		}
 		request.owner = cmp.Or(o.Owner, cfg.Owner)
 		request.absent = request.owner
-		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return SameBridge(x.Name, o.Bridge) })
+		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return projection.SameBridge(x.Name, o.Bridge) })
 		if !configured && metadata.OwnerMark(request.owner) == metadata.OwnerMark(cfg.Owner) {
 			request.absent = "" // nobody writes them again
 		}
@@ -44,7 +45,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	request.change = func(g registry.Group, held []registry.Stored) registry.Change {
 		change := registry.Change{Group: g}
 		for _, h := range held {
-			if h.Owner == mark && (o.Bridge == "" || isOfBridge(o.Bridge, h.Entry, held)) {
+			if h.Owner == mark && (o.Bridge == "" || projection.IsOfBridge(o.Bridge, h.Entry, held)) {
 				change.Delete = append(change.Delete, h)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -326,7 +327,7 @@ func (b *builder) loop(t *target, bridges []config.Bridge) (*bridge.Loop, error)
 		return nil, err
 	}
 	options := tuning(b.cfg, t.at)
-	options.Target, options.Owner, options.Author = t.name, owner, author(b.cfg, t.at)
+	options.Target, options.Owner, options.Author = t.name, owner, projection.Author(b.cfg, t.at)
 	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", t.at), b.metrics.Target(t.at.Registry, t.at.Listen), b.events.Add
 	if t.owners != nil {
 		options.OwnerName = t.owners.OwnerName
@@ -355,14 +356,14 @@ const minCallTimeout = 30 * time.Second
 
 // bridges makes the bridges of one loop; codecs are those of each.
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
-	all, m := make([]bridge.Bridge, 0, len(bridges)), maker{cfg: b.cfg, signer: b.signer}
+	all, m := make([]bridge.Bridge, 0, len(bridges)), projection.Maker{Config: b.cfg, Signer: b.signer}
 	for i, x := range bridges {
-		part, err := partOf(b.cfg, x)
+		part, err := projection.PartOf(b.cfg, x)
 		if err != nil {
 			return nil, err
 		}
 		from, to := b.runtime.registryID(x.From), b.runtime.registryID(x.To)
-		p, err := m.projection(x, codecs[i], part, routeBetween(from, to))
+		p, err := m.Projection(x, codecs[i], part, routeBetween(from, to))
 		if err != nil {
 			return nil, err
 		}
@@ -370,7 +371,7 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: source.table, Part: part, Recheck: source.recheck,
 			Begin:  source.untilReadable(from, to),
-			Yields: yields(b.cfg, x, codecs[i]), Trace: newOriginReader(b.cfg, x, codecs[i]),
+			Yields: projection.Yields(b.cfg, x, codecs[i]), Trace: projection.NewOriginReader(b.cfg, x, codecs[i]),
 			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guardOf(x.Guard),
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
@@ -65,4 +66,4 @@ func (e *Env) targetLogger(component string, at config.TargetKey) *slog.Logger {
 }
 
 // maker returns what makes codecs and projections.
-func (e *Env) maker() maker { return maker{cfg: e.Config, signer: e.Signer} }
+func (e *Env) maker() projection.Maker { return projection.Maker{Config: e.Config, Signer: e.Signer} }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
@@ -86,9 +87,9 @@ func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 		u, m := pageUse(t, p.format, p.at)
 		u.Tags = tags
 		if p.at == "zk" {
-			c, err = newCodec[zookeeperFormat](m, u, format.ZooKeeper)
+			c, err = projection.NewCodec[zookeeperFormat](m, u, format.ZooKeeper)
 		} else {
-			c, err = newCodec[nacosFormat](m, u, format.Nacos)
+			c, err = projection.NewCodec[nacosFormat](m, u, format.Nacos)
 		}
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
@@ -108,9 +109,9 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 	var c metadata.Codec
 	var err error
 	if at == "zk" && has(name, format.ZooKeeper) {
-		c, err = newCodec[zookeeperFormat](m, u, format.ZooKeeper)
+		c, err = projection.NewCodec[zookeeperFormat](m, u, format.ZooKeeper)
 	} else if at == "n" && has(name, format.Nacos) {
-		c, err = newCodec[nacosFormat](m, u, format.Nacos)
+		c, err = projection.NewCodec[nacosFormat](m, u, format.Nacos)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +200,7 @@ func lost(back []*registry.Service) []string {
 }
 
 // pageUse is a format of a bridge from a mesh to a registry.
-func pageUse(t *testing.T, name, at string) (config.Use, maker) {
+func pageUse(t *testing.T, name, at string) (config.Use, projection.Maker) {
 	t.Helper()
 	text := fmt.Sprintf(`owner: shop
 registries:
@@ -209,11 +210,11 @@ registries:
 bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 `, at, name)
 	if at == "zk" && !has(name, format.ZooKeeper) {
-		return config.Use{}, maker{}
+		return config.Use{}, projection.Maker{}
 	}
 	cfg, err := config.Parse("page.yaml", []byte(text), noEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: at}, maker{cfg: cfg}
+	return config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: at}, projection.Maker{Config: cfg}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
@@ -117,7 +118,7 @@ type kubernetesStates struct {
 
 func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	m, label := e.Config.Mesh(c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
-	codecs, err := serviceEntries(e.Config, m, label, bridges)
+	codecs, err := projection.ServiceEntries(e.Config, m, label, bridges)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
@@ -161,11 +162,11 @@ func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.
 func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
 	n := mesh.Naming{Subsets: subsets}
 	var err error
-	if n.Imported, err = patterns([]string{"*." + cfg.Registries[name].Settings().Mesh.Suffix}); err != nil {
+	if n.Imported, err = projection.Patterns([]string{"*." + cfg.Registries[name].Settings().Mesh.Suffix}); err != nil {
 		return n, err
 	}
 	if all {
-		all, err := patterns([]string{"*"})
+		all, err := projection.Patterns([]string{"*"})
 		if err != nil {
 			return n, err
 		}
@@ -176,7 +177,7 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 		if x.From != name {
 			continue
 		}
-		only, err := patterns(x.Select.Include)
+		only, err := projection.Patterns(x.Select.Include)
 		if err != nil {
 			return n, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
@@ -207,7 +208,7 @@ func FileWarnings(cfg *config.Config) (all config.Errors) {
 		}
 		var served []naming.MeshHosts
 		for _, x := range cfg.Bridges {
-			if hosts := meshHosts(x, &m.Import.Hosts); x.To == name && !slices.Contains(served, hosts) {
+			if hosts := projection.MeshHosts(x, &m.Import.Hosts); x.To == name && !slices.Contains(served, hosts) {
 				served = append(served, hosts)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
@@ -83,7 +84,7 @@ func (c *meshConnection) run(ctx context.Context) error {
 func (c *meshConnection) close() { c.records.close() }
 
 func (c *meshConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
-	codecs, err := serviceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
+	codecs, err := projection.ServiceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
 	return &Bound{target: c.target, codecs: codecs, check: checkMeshTarget(e.Config, c)}, err
 }
 

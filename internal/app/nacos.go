@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -60,7 +61,7 @@ func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client
 func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	name, client, r := c.name, c.client, &Bound{}
 	n := e.Config.Registries[name].Nacos
-	codecs, uses, err := makeCodecs[nacosFormat](e.maker(), name, format.Nacos, bridges, former)
+	codecs, uses, err := projection.NewCodecs[nacosFormat](e.maker(), name, format.Nacos, bridges, former)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.
 	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range uses {
 			if d, _ := formats.Find(p.Format.Format); d.OwnNames == ownNames {
-				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.Group))
+				layouts = append(layouts, scopedTo(p.Codec, n.Namespace, p.Group))
 			}
 		}
 	}
@@ -112,8 +113,8 @@ func nacosState(s nacos.State) admin.TargetState {
 func (n nacosKind) source(e *Env, name string) (source, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
-	for _, u := range readings(e.Config, name) {
-		f, err := newCodec[nacosFormat](e.maker(), u, format.Nacos)
+	for _, u := range projection.Readings(e.Config, name) {
+		f, err := projection.NewCodec[nacosFormat](e.maker(), u, format.Nacos)
 		if err != nil {
 			return nil, err
 		}

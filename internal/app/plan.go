@@ -11,6 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -163,7 +164,7 @@ func unmatched(r *runtime) []Remark {
 
 // servicesOf returns the services that a bridge takes of the table of its source.
 func servicesOf(cfg *config.Config, x config.Bridge, table *registry.Table) []*registry.Service {
-	part, err := partOf(cfg, x)
+	part, err := projection.PartOf(cfg, x)
 	if err != nil {
 		return nil // the bridge was not made either
 	}

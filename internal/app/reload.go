@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -155,13 +156,13 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 		}
 		for _, u := range s.formerUses {
 			if leads(after, u.Bridge) && isWrittenBy(before.cfg, u) { // now, not at a reload before
-				add("bridge", u.Bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.Registry], u.Format)))
+				add("bridge", u.Bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", projection.LocationOf(before.cfg.Registries[s.at.Registry], u.Format)))
 			}
 		}
 	}
 	for _, x := range before.cfg.Bridges {
 		if !leads(after, x) && after.target(x.Target()) != nil {
-			add("bridge", x.Name, "leaves "+x.Target().String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+			add("bridge", x.Name, "leaves "+x.Target().String()+"; its entries there are held for approval as those of "+projection.BridgeMark(x.Name))
 		}
 	}
 }
@@ -169,8 +170,8 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 // isWrittenBy reports whether a bridge of that name writes the format by a configuration.
 func isWrittenBy(cfg *config.Config, u config.Use) bool {
 	r := cfg.Registries[u.Bridge.To]
-	at := locationOf(r, u.Format)
-	return slices.ContainsFunc(cfg.BridgesTo(u.Bridge.Target()), func(x config.Bridge) bool { return x.Name == u.Bridge.Name && bridgeWrites(r, x, at) })
+	at := projection.LocationOf(r, u.Format)
+	return slices.ContainsFunc(cfg.BridgesTo(u.Bridge.Target()), func(x config.Bridge) bool { return x.Name == u.Bridge.Name && projection.Writes(r, x, at) })
 }
 
 // leads reports whether a bridge leads to the same target in a runtime.
@@ -350,10 +351,10 @@ func formerUses(before *runtime, cfg *config.Config, at config.TargetKey) []conf
 	}
 	seen := make(map[registry.Group]bool)
 	for _, u := range writing(cfg) {
-		seen[locationOf(r, u.Format)] = true
+		seen[projection.LocationOf(r, u.Format)] = true
 	}
 	return slices.DeleteFunc(append(slices.Clone(old.formerUses), writing(before.cfg)...), func(u config.Use) bool {
-		p := locationOf(r, u.Format)
+		p := projection.LocationOf(r, u.Format)
 		covered := seen[p]
 		seen[p] = true
 		return covered

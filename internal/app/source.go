@@ -9,6 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -75,7 +76,7 @@ func newAskers(cfg *config.Config, name string) askers {
 	allow := make(map[registry.Group][]netip.Prefix)
 	for _, u := range cfg.Uses() {
 		if u.Read && u.Registry == name {
-			at := locationOf(cfg.Registries[name], u.Format)
+			at := projection.LocationOf(cfg.Registries[name], u.Format)
 			allow[at] = append(allow[at], u.Bridge.Select.Allow...)
 		}
 	}
@@ -88,7 +89,7 @@ func newAskers(cfg *config.Config, name string) askers {
 
 // Ask implements dependency.Asker.
 func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
-	asker, ok := a[placeOf(ref.Group)]
+	asker, ok := a[projection.PlaceOf(ref.Group)]
 	if !ok {
 		return "", fmt.Errorf("%w: no bridge reads %s", registry.ErrRefused, ref.Group)
 	}
@@ -96,7 +97,7 @@ func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 }
 
 // Question implements dependency.Asker.
-func (a askers) Question(ref metadata.Ref) string { return a[placeOf(ref.Group)].Question(ref) }
+func (a askers) Question(ref metadata.Ref) string { return a[projection.PlaceOf(ref.Group)].Question(ref) }
 
 // boundSource is one source with its table. It runs once, however many bridges
 // read it.

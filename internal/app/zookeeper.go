@@ -14,6 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -74,17 +75,17 @@ func (c *zookeeperConnection) state() admin.TargetState {
 func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	name, r := c.name, &Bound{}
 	z := e.Config.Registries[name].ZooKeeper
-	codecs, uses, err := makeCodecs[zookeeperFormat](e.maker(), name, format.ZooKeeper, bridges, former)
+	codecs, uses, err := projection.NewCodecs[zookeeperFormat](e.maker(), name, format.ZooKeeper, bridges, former)
 	if err != nil {
 		return nil, err
 	}
 	r.codecs = codecs
 	layouts := make([]zookeeper.Layout, len(uses))
 	for i, p := range uses {
-		layouts[i] = p.codec
+		layouts[i] = p.Codec
 	}
 	to := zookeeper.TargetOptions{
-		Owner: e.Config.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: e.Signer,
+		Owner: e.Config.Owner, Layouts: layouts, Bridges: projection.Identities(bridges), Signer: e.Signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Shared: e.Config.Replicas.Shared(), Fence: e.Fence(name),
 		Ours: func(session int64) bool { return e.OwnSession(name, session) }, Adopts: e.Adopted,
@@ -95,7 +96,7 @@ func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []con
 	if err != nil {
 		return nil, err
 	}
-	r.bridges = identities(bridges)
+	r.bridges = projection.Identities(bridges)
 	r.target, r.admitter, r.owners, r.check = target, target, target, checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
 	return r, nil
 }
@@ -133,8 +134,8 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 
 func (z zookeeperKind) source(e *Env, name string) (source, error) {
 	var formats []zookeeper.Format
-	for _, u := range readings(e.Config, name) {
-		f, err := newCodec[zookeeperFormat](e.maker(), u, format.ZooKeeper)
+	for _, u := range projection.Readings(e.Config, name) {
+		f, err := projection.NewCodec[zookeeperFormat](e.maker(), u, format.ZooKeeper)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
+	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -34,8 +35,8 @@ func (toyKind) facilities() facilities { return facilities{} }
 
 func (t toyKind) source(e *Env, name string) (source, error) {
 	s := toySource{target: t.target()}
-	for _, u := range readings(e.Config, name) {
-		c, err := newCodec[metadata.Codec](e.maker(), u, "toy")
+	for _, u := range projection.Readings(e.Config, name) {
+		c, err := projection.NewCodec[metadata.Codec](e.maker(), u, "toy")
 		if err != nil {
 			return nil, err
 		}
@@ -81,6 +82,6 @@ func (toyConnection) close() {}
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
 func (c toyConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
-	codecs, _, err := makeCodecs[metadata.Codec](e.maker(), c.name, "toy", bridges, former)
+	codecs, _, err := projection.NewCodecs[metadata.Codec](e.maker(), c.name, "toy", bridges, former)
 	return &Bound{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }

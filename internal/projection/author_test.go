@@ -1,4 +1,4 @@
-package app
+package projection
 
 import (
 	"testing"
@@ -32,12 +32,12 @@ func TestAuthor(t *testing.T) {
 		"a bridge that writes the place":          {config.TargetKey{Registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
 		"a bridge that writes another root":       {config.TargetKey{Registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
 		"a bridge that writes another format":     {config.TargetKey{Registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
-		"a bridge that is not configured":         {config.TargetKey{Registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
-		"a bridge that leads to another registry": {config.TargetKey{Registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
+		"a bridge that is not configured":         {config.TargetKey{Registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", BridgeMark("gone")},
+		"a bridge that leads to another registry": {config.TargetKey{Registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", BridgeMark("back")},
 		"what is served has no place":             {config.TargetKey{Registry: "mesh", Listen: ":15010"}, written("back", "service-entry", ""), "back", "back"},
 		"an entry without a mark":                 {config.TargetKey{Registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
 	} {
-		by := author(cfg, test.at)(test.entry)
+		by := Author(cfg, test.at)(test.entry)
 		if by != test.author {
 			t.Errorf("%s: %q, want %q", name, by, test.author)
 		}

@@ -1,4 +1,4 @@
-package app
+package projection
 
 import (
 	"fmt"
@@ -13,22 +13,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A maker makes the codecs and the projections of a configuration.
-type maker struct {
-	cfg    *config.Config
-	signer *metadata.Signer // nil: marks are not signed
+// A Maker makes the codecs and the projections of a configuration.
+type Maker struct {
+	Config *config.Config
+	Signer *metadata.Signer // nil: marks are not signed
 }
 
 // formatOptions returns how a bridge writes and reads a format.
-func (m maker) formatOptions(u config.Use) format.Options {
-	cfg, x, f := m.cfg, u.Bridge, u.Format
+func (m Maker) formatOptions(u config.Use) format.Options {
+	cfg, x, f := m.Config, u.Bridge, u.Format
 	o := format.Options{
 		Root: f.Root, Documents: f.Metadata, Namespace: cfg.Registries[u.Registry].Settings().Namespace, Group: f.Group,
 		Service: f.Service, Join: sharesName(cfg, u), Protocol: f.Protocol,
 		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: cfg.Registries[x.From].Settings().Subsets, Tags: f.Tags,
 		LegacyNames: f.LegacyNames,
 	}
-	if m.signer != nil {
+	if m.Signer != nil {
 		o.Reserve = metadata.SignedLen
 	}
 	for _, r := range x.Names {
@@ -57,11 +57,11 @@ type layout struct {
 }
 
 func layoutOf(cfg *config.Config, u config.Use) layout {
-	return layout{locationOf(cfg.Registries[u.Registry], u.Format), u.Service}
+	return layout{LocationOf(cfg.Registries[u.Registry], u.Format), u.Service}
 }
 
-// readings returns the formats in which bridges read a registry, each layout once.
-func readings(cfg *config.Config, name string) []config.Use {
+// Readings returns the formats in which bridges read a registry, each layout once.
+func Readings(cfg *config.Config, name string) []config.Use {
 	var all []config.Use
 	seen := make(map[layout]bool)
 	for _, u := range cfg.Uses() {
@@ -73,15 +73,15 @@ func readings(cfg *config.Config, name string) []config.Use {
 	return all
 }
 
-// partOf returns which part of its registry a bridge takes, a place for each format that it
+// PartOf returns which part of its registry a bridge takes, a place for each format that it
 // reads. Bridges share one reading of the registry, and each takes its own part of it.
-func partOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
+func PartOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
 	if cfg.Mesh(x.From) != nil {
 		return nil, nil // a mesh has no places
 	}
 	var part registry.Part
 	for _, f := range x.Read() {
-		c, err := newCodec[metadata.Codec](maker{cfg: cfg}, config.Use{Format: f, Bridge: x, Registry: x.From, Read: true}, cfg.Registries[x.From].Settings().Kind)
+		c, err := NewCodec[metadata.Codec](Maker{Config: cfg}, config.Use{Format: f, Bridge: x, Registry: x.From, Read: true}, cfg.Registries[x.From].Settings().Kind)
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 		}
@@ -90,27 +90,27 @@ func partOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
 	return part, nil
 }
 
-// A codecUse is the codec of a format with its first use.
-type codecUse[T any] struct {
+// A CodecUse is the codec of a format with its first use.
+type CodecUse[T any] struct {
 	config.Use
-	codec T
+	Codec T
 }
 
-// makeCodecs makes the formats in which bridges write a registry: the codecs of
+// NewCodecs makes the formats in which bridges write a registry: the codecs of
 // each bridge, and one use for each layout, former ones last.
-func makeCodecs[T metadata.Codec](m maker, name, kind string, bridges []config.Bridge, former []config.Use) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
+func NewCodecs[T metadata.Codec](m Maker, name, kind string, bridges []config.Bridge, former []config.Use) (codecs [][]metadata.Encoder, uses []CodecUse[T], err error) {
 	seen := make(map[layout]bool)
 	add := func(u config.Use, c T) {
-		if at := layoutOf(m.cfg, u); !seen[at] { // bridges may share a location, which has one layout
+		if at := layoutOf(m.Config, u); !seen[at] { // bridges may share a location, which has one layout
 			seen[at] = true
-			uses = append(uses, codecUse[T]{u, c})
+			uses = append(uses, CodecUse[T]{u, c})
 		}
 	}
 	for _, x := range bridges {
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
 			u := config.Use{Format: f, Bridge: x, Registry: name}
-			c, err := newCodec[T](m, u, kind)
+			c, err := NewCodec[T](m, u, kind)
 			if err != nil {
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
@@ -120,7 +120,7 @@ func makeCodecs[T metadata.Codec](m maker, name, kind string, bridges []config.B
 		codecs = append(codecs, own)
 	}
 	for _, u := range former {
-		c, err := newCodec[T](m, u, kind)
+		c, err := NewCodec[T](m, u, kind)
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.Bridge.Name, err)
 		}
@@ -129,37 +129,39 @@ func makeCodecs[T metadata.Codec](m maker, name, kind string, bridges []config.B
 	return codecs, uses, nil
 }
 
-func newCodec[F metadata.Codec](m maker, u config.Use, kind string) (F, error) {
+// NewCodec makes the codec of a use of a format in a kind of registry.
+func NewCodec[F metadata.Codec](m Maker, u config.Use, kind string) (F, error) {
 	d, _ := formats.Find(u.Format.Format)
 	return format.Codec[F](d, kind, m.formatOptions(u))
 }
 
-// locationOf returns where entries of a format lie in a registry: the kind, the namespace
+// LocationOf returns where entries of a format lie in a registry: the kind, the namespace
 // and the group of all groups there.
-func locationOf(r config.Registry, f config.Format) registry.Group {
+func LocationOf(r config.Registry, f config.Format) registry.Group {
 	if s := r.Settings(); s.Layout == config.InGroups {
 		return registry.Group{Kind: f.Format, Namespace: s.Namespace, Group: f.Group}
 	}
 	return registry.Group{Kind: f.Format, Namespace: f.Root}
 }
 
-// placeOf returns where a group lies, as locationOf does.
-func placeOf(g registry.Group) registry.Group {
+// PlaceOf returns where a group lies, as LocationOf does.
+func PlaceOf(g registry.Group) registry.Group {
 	g.Name, g.Exclusive = "", false
 	return g
 }
 
-func bridgeWrites(r config.Registry, x config.Bridge, at registry.Group) bool {
-	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
+// Writes reports whether a bridge writes a location of a registry.
+func Writes(r config.Registry, x config.Bridge, at registry.Group) bool {
+	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return LocationOf(r, f) == at })
 }
 
-// serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
+// ServiceEntries returns the codecs of all bridges that lead into a mesh. By the values
 // of a label hosts have subsets; empty: they have none.
-func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+func ServiceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
 	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
-			Hosts:     meshHosts(x, m),
+			Hosts:     MeshHosts(x, m),
 			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
 			Mark: metadata.NewMark(cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 			SubsetLabel: subsetLabel, IPOnly: servesDataPlanes(cfg.Registries[x.To]),
@@ -176,8 +178,8 @@ func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bri
 // not from istiod.
 func servesDataPlanes(r config.Registry) bool { return r.Istiod != nil && r.Istiod.Import.DataPlanes }
 
-// yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
-func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
+// Yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
+func Yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
 	if cfg.Mesh(x.From) == nil {
 		return nil // other registries say it
 	}

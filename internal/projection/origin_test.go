@@ -1,4 +1,4 @@
-package app
+package projection
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 // What an entry says of itself says which service may keep it.
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	of, none := originReader{mesh: true}, originReader{}
+	of, none := OriginReader{mesh: true}, OriginReader{}
 	for value, want := range map[string]registry.Name{
 		"dubbo://10.0.0.1:20880/api.A?meshHostAddr=a.shop:20880&side=provider": "a.shop:20880",
 		`{"metadata":{"meshHostAddr":"a.shop:1"}}`:                             "a.shop:1",
@@ -57,10 +57,10 @@ bridges:
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := maker{cfg: cfg}
+	m := Maker{Config: cfg}
 	for _, x := range cfg.Bridges {
 		codecs := codecsOf(t, m, x)
-		from := locationOf(cfg.Registries[x.From], x.Read()[0])
+		from := LocationOf(cfg.Registries[x.From], x.Read()[0])
 		for _, i := range []registry.Interface{{Name: "api.Orders"}, {Name: "org.acme.A$B", Version: "1.0-SNAPSHOT"}, {Name: "x", Version: "2", Group: "g.a-b$"}} {
 			s := &registry.Service{
 				Name:       dubbo.NameOf(registry.Group{Kind: from.Kind, Namespace: from.Namespace, Group: from.Group}, i),
@@ -77,7 +77,7 @@ bridges:
 					t.Fatal(err)
 				}
 				for _, e := range entries {
-					if got := newOriginReader(cfg, x, codecs).Origin(e); got != want {
+					if got := NewOriginReader(cfg, x, codecs).Origin(e); got != want {
 						t.Errorf("%s, %s: %q, want %q", x.Name, e.Key, got, want)
 					}
 				}
@@ -87,17 +87,17 @@ bridges:
 }
 
 // codecsOf returns the codecs with which a bridge writes.
-func codecsOf(t *testing.T, m maker, x config.Bridge) []metadata.Encoder {
+func codecsOf(t *testing.T, m Maker, x config.Bridge) []metadata.Encoder {
 	t.Helper()
 	var all [][]metadata.Encoder
 	var err error
-	switch r := m.cfg.Registries[x.To]; {
+	switch r := m.Config.Registries[x.To]; {
 	case r.Istiod != nil:
-		all, err = serviceEntries(m.cfg, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
+		all, err = ServiceEntries(m.Config, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
 	case r.ZooKeeper != nil:
-		all, _, err = makeCodecs[metadata.Codec](m, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
+		all, _, err = NewCodecs[metadata.Codec](m, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
 	default:
-		all, _, err = makeCodecs[metadata.Codec](m, x.To, format.Nacos, []config.Bridge{x}, nil)
+		all, _, err = NewCodecs[metadata.Codec](m, x.To, format.Nacos, []config.Bridge{x}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package app
+package projection
 
 import (
 	"slices"
@@ -48,7 +48,7 @@ bridges: [{ name: a, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [kr
 	if err != nil {
 		t.Fatal(err)
 	}
-	codecs, err := serviceEntries(cfg, &cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
+	codecs, err := ServiceEntries(cfg, &cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
 	if err != nil {
 		t.Fatal(err)
 	}

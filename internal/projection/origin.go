@@ -1,4 +1,4 @@
-package app
+package projection
 
 import (
 	"strings"
@@ -12,15 +12,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// meshHosts are the hosts that a bridge serves in a mesh.
-func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
+// MeshHosts are the hosts that a bridge serves in a mesh.
+func MeshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Suffix}
 }
 
-// originReader reads from an entry which service it was written for: if the source is a
+// OriginReader reads from an entry which service it was written for: if the source is a
 // mesh, from its host address, and if it came from services that are called by their
 // keys, from its key.
-type originReader struct {
+type OriginReader struct {
 	mesh  bool
 	keyed []keyedPlace
 }
@@ -34,29 +34,29 @@ type keyedPlace struct {
 	hosts   naming.MeshHosts // if it is a mesh
 }
 
-// newOriginReader returns a reader of the origin of the entries of a bridge.
+// NewOriginReader returns a reader of the origin of the entries of a bridge.
 // Elsewhere names do not say it: an application may provide any interface, and
 // one of two places may have what the other has.
-func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) originReader {
+func NewOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) OriginReader {
 	if cfg.Mesh(x.From) != nil {
-		return originReader{mesh: true}
+		return OriginReader{mesh: true}
 	}
-	var t originReader
+	var t OriginReader
 	add := func(from config.Format, to keyedPlace) {
 		if from.Format == dubbo.Kind {
-			to.read = locationOf(cfg.Registries[x.From], from)
+			to.read = LocationOf(cfg.Registries[x.From], from)
 			t.keyed = append(t.keyed, to)
 		}
 	}
 	read := x.Read()
 	if to := cfg.Mesh(x.To); to != nil {
 		if len(read) == 1 {
-			add(read[0], keyedPlace{hosts: meshHosts(x, to)})
+			add(read[0], keyedPlace{hosts: MeshHosts(x, to)})
 		}
 		return t
 	}
 	for i, f := range x.Formats {
-		to := keyedPlace{written: locationOf(cfg.Registries[x.To], f), codec: codecs[i]}
+		to := keyedPlace{written: LocationOf(cfg.Registries[x.To], f), codec: codecs[i]}
 		switch {
 		case len(x.Reads) == 0:
 			add(f, to)
@@ -68,7 +68,7 @@ func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Enco
 }
 
 // Origin implements bridge.Trace.
-func (t originReader) Origin(e registry.Entry) registry.Name {
+func (t OriginReader) Origin(e registry.Entry) registry.Name {
 	if t.mesh {
 		return registry.Name(metadata.HostOf(e))
 	}
@@ -93,7 +93,7 @@ func (p keyedPlace) origin(e registry.Entry) registry.Name {
 		if n, err := p.hosts.Parse(e.Group.Name); err == nil && n.Name == "" {
 			return dubbo.NameOf(p.read, registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group})
 		}
-	case placeOf(e.Group) == p.written:
+	case PlaceOf(e.Group) == p.written:
 		if i, ok := provides(p.codec, e); ok {
 			return dubbo.NameOf(p.read, i)
 		}
@@ -115,6 +115,6 @@ func provides(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
 }
 
 // Service implements bridge.Trace: it reports whether a scope covers services by name only.
-func (t originReader) Service(scope string) bool {
+func (t OriginReader) Service(scope string) bool {
 	return t.mesh && mesh.OneService(scope) || len(t.keyed) > 0
 }

@@ -1,4 +1,11 @@
-package app
+// Package projection makes what a bridge of the configuration carries: the codecs of its
+// formats, which services it chooses, and whose an entry is. It opens no connection.
+//
+//	codecs.go      codecs by format, and where a format lies in a registry
+//	projection.go  how services become entries
+//	origin.go      which service an entry was written for
+//	author.go      which bridge an entry was written by
+package projection
 
 import (
 	"errors"
@@ -11,21 +18,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// projection returns the projection of services by a bridge that takes a part of its
+// Projection returns the projection of services by a bridge that takes a part of its
 // source. Where a mesh is at neither end, a bridge that names no formats to read writes
 // each service in the format in whose place it was read.
-func (m maker) projection(x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route) (*metadata.Projection, error) {
-	chosen, err := selection(m.cfg, x)
+func (m Maker) Projection(x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route) (*metadata.Projection, error) {
+	chosen, err := selection(m.Config, x)
 	if err != nil {
 		return nil, err
 	}
 	p := &metadata.Projection{
-		Select: chosen, Reach: reachOf(m.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: m.signer, Route: route,
+		Select: chosen, Reach: reachOf(m.Config, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: m.Signer, Route: route,
 	}
-	if m.cfg.Mesh(x.To) == nil && len(x.Reads) == 0 {
+	if m.Config.Mesh(x.To) == nil && len(x.Reads) == 0 {
 		p.Places = part
 	}
-	if m.cfg.Mesh(x.To) != nil {
+	if m.Config.Mesh(x.To) != nil {
 		p.Signer = nil // we alone serve entries there, and nobody has to vouch for them
 	}
 	return p, nil
@@ -47,8 +54,8 @@ func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 // selection returns which services pass a bridge: by the host of a mesh, or by
 // the native name elsewhere.
 func selection(cfg *config.Config, x config.Bridge) (metadata.Selection, error) {
-	include, errInclude := patterns(x.Select.Include)
-	exclude, errExclude := patterns(x.Select.Exclude)
+	include, errInclude := Patterns(x.Select.Include)
+	exclude, errExclude := Patterns(x.Select.Exclude)
 	importedHosts, errImported := imported(cfg, x)
 	return metadata.Selection{Include: include, Exclude: exclude, Imported: importedHosts}, errors.Join(errInclude, errExclude, errImported)
 }
@@ -65,11 +72,11 @@ func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
 			texts = append(texts, "*."+m.Suffix)
 		}
 	}
-	return patterns(texts)
+	return Patterns(texts)
 }
 
-// patterns parses patterns, which were validated with the configuration.
-func patterns(texts []string) ([]naming.Pattern, error) {
+// Patterns parses patterns, which were validated with the configuration.
+func Patterns(texts []string) ([]naming.Pattern, error) {
 	all := make([]naming.Pattern, 0, len(texts))
 	for _, text := range texts {
 		p, err := naming.ParsePattern(text)
