@@ -20,17 +20,18 @@ type PurgeOptions struct {
 	OperationOptions
 }
 
-// Purge deletes everything that an owner or a bridge wrote.
-func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error) {
+// purge returns a request to delete everything that an owner or a bridge wrote. The
+// configuration is loaded if the options do not name the owner of a bridge.
+func purge(o PurgeOptions, load func() (*config.Config, error)) (*operationRequest, error) {
 	if o.Owner == "" && o.Bridge == "" {
 		return nil, cause.Usagef("purge requires --owner or --bridge, whose entries have to go")
 	}
-	request := operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
+	request := &operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, projection.MarkPrefix), ": ") {
 			return nil, cause.Usagef("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
 		}
-		cfg, err := p.load()
+		cfg, err := load()
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +52,8 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 		}
 		return change
 	}
-	return operate(ctx, p, request, request.owner)
+	request.shown = request.owner
+	return request, nil
 }
 
 // ReleaseOptions say whose entries are left to nobody.
@@ -60,16 +62,16 @@ type ReleaseOptions struct {
 	OperationOptions
 }
 
-// Release removes the marks of an owner from its entries, which stay.
-func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, error) {
+// release returns a request to remove the marks of an owner from its entries, which stay.
+func release(o ReleaseOptions) (*operationRequest, error) {
 	if o.Owner == "" {
 		return nil, cause.Usagef("release requires --owner, the owner whose marks have to go")
 	}
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
 	released := &ownerSet{owners: owners}
-	return operate(ctx, p, operationRequest{
-		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
+	return &operationRequest{
+		action: "release", after: "left to nobody", shown: o.Owner, owner: o.Owner, absent: o.Owner,
 		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Stored) registry.Change {
 			change := registry.Change{Group: g}
@@ -80,7 +82,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 			}
 			return change
 		},
-	}, o.Owner)
+	}, nil
 }
 
 // AdoptOptions say which entries are adopted; one of the first three is set.
@@ -90,28 +92,21 @@ type AdoptOptions struct {
 	OperationOptions
 }
 
-// Adopt puts the mark of the configuration's owner on entries of others.
-func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error) {
-	cfg, err := p.load()
-	if err != nil {
-		return nil, err
-	}
-	signs, _, err := newSigner(cfg.OwnerKeys)
-	if err != nil {
-		return nil, cause.Usagef("ownerKeyFile: %w", err)
-	}
+// adopt returns a request to put the mark of the configuration's owner on entries of
+// others. The signer is nil if marks are not signed.
+func adopt(cfg *config.Config, signer *metadata.Signer, o AdoptOptions) (*operationRequest, error) {
 	a := &adoption{
-		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
+		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signer,
 		desired: make(map[registry.Entry]registry.Entry),
 	}
-	request := operationRequest{
-		action: "adopt", after: "marked as owner " + cfg.Owner, absent: o.From,
+	request := &operationRequest{
+		action: "adopt", shown: cfg.Owner, after: "marked as owner " + cfg.Owner, absent: o.From,
 		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
 	}
 	switch flag := o.flag(); {
 	case flag == "from" && o.From != cfg.Owner:
 		a.owners = []string{metadata.OwnerMark(o.From)}
-	case flag == "unsigned" && signs != nil:
+	case flag == "unsigned" && signer != nil:
 		a.owners = metadata.Disowned(a.owner)
 	case flag == "unsigned":
 		return nil, cause.Usagef("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
@@ -120,7 +115,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	default:
 		return nil, cause.Usagef("adopt requires one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
-	return operate(ctx, p, request, cfg.Owner)
+	return request, nil
 }
 
 // flag returns the one flag that says what is adopted; empty if it is not one.
@@ -147,11 +142,11 @@ type adoption struct {
 
 // plan finds out which entries without a mark are what we would write but for
 // it.
-func (a *adoption) plan(ctx context.Context, r *runtime) error {
-	for _, t := range r.targets {
-		plans, _, err := t.loop.Plan(ctx)
+func (a *adoption) plan(ctx context.Context, targets []operationTarget) error {
+	for _, t := range targets {
+		plans, _, err := t.Plan(ctx)
 		if err != nil {
-			return cause.Unreachablef("target %s: not everything could be read: %w", t.name, err)
+			return cause.Unreachablef("target %s: not everything could be read: %w", t.Name, err)
 		}
 		for _, p := range plans {
 			for _, w := range p.Change.Put {
@@ -193,25 +188,4 @@ func (a *adoption) adopt(h registry.Stored) (registry.Entry, bool) {
 		return m
 	})
 	return a.signer.Sign(next), true
-}
-
-// ownerSet says whose entries a person adopts.
-type ownerSet struct {
-	owners []string // as registry.Stored.Owner has them; "" is nobody
-}
-
-func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
-
-// reassign returns entries as if those that are adopted were ours already.
-func (t *ownerSet) reassign(held []registry.Stored, owner string) []registry.Stored {
-	if t == nil || len(t.owners) == 0 {
-		return held
-	}
-	held = slices.Clone(held)
-	for i := range held {
-		if t.has(held[i].Owner) {
-			held[i].Owner = owner
-		}
-	}
-	return held
 }

@@ -8,24 +8,63 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An operationRequest is what a person wants done to entries beside any bridge: purge,
-// adopt or release. Its result is an Operation.
+// An operationTarget is a target in which entries are changed.
+type operationTarget struct {
+	registry.Target
+
+	Name       string
+	Served     bool     // its entries exist as long as the bridge that serves them
+	Persistent bool     // its entries outlive the connection
+	Bridges    []string // what identifies the bridges that lead there
+
+	// Owners remembers which owners wrote there; nil: nothing does.
+	Owners operationOwners
+
+	// Plan returns what the bridges that lead there would write.
+	Plan func(ctx context.Context) ([]bridge.Planned, bridge.Status, error)
+}
+
+// operationOwners are the owners that a target remembers.
+type operationOwners interface {
+	// Alive returns which process of an owner runs; empty: none.
+	Alive(ctx context.Context, owner string) (string, error)
+
+	// Forget forgets an owner, and bridges that lead to the target.
+	Forget(ctx context.Context, owner string, bridges []string) error
+
+	// Owners returns the names of all owners.
+	Owners(ctx context.Context) ([]string, error)
+}
+
+// An operationSession is what a request is carried out over: connections that are up.
+type operationSession struct {
+	All        []operationTarget // of the configuration
+	Chosen     []operationTarget // those in which the request is carried out
+	Owner      string            // as whom it is done
+	Configured string            // the owner of the configuration
+	Audit      *audit.Log
+}
+
+// An operationRequest is what an operator wants done to entries without a running bridge:
+// purge, adopt or release. Its result is an Operation.
 type operationRequest struct {
 	action         string // as the audit calls it
 	after          string // what the entries are afterwards
+	shown          string // the owner that the result names
 	owner          string // as whom it is done; empty: as the configuration's
 	absent         string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
 	bridge         string // of whose entries alone it is done; empty: of all
 	persistentOnly bool   // only in targets whose entries outlive the connection
 	adopted        *ownerSet
 	change         func(registry.Group, []registry.Stored) registry.Change
-	prepare        func(context.Context, *runtime) error // before the targets are read; nil: nothing
+	prepare        func(context.Context, []operationTarget) error // before the targets are read; nil: nothing
 	OperationOptions
 }
 
@@ -49,13 +88,38 @@ type Operation struct {
 	After   string `json:"-"`       // what the entries are afterwards
 }
 
-// operate carries a request out in every target. Beside an error it returns what was found
-// out before; nil: nothing.
-func operate(ctx context.Context, p *Program, request operationRequest, owner string) (*Operation, error) {
-	o := &Operation{
-		Action: request.action, Owner: owner, Entries: []Step{}, Left: []Step{}, Bridge: request.bridge, Asked: request.Yes, After: request.after,
+// as returns as whom a request is carried out; empty: as the owner of the configuration.
+func (request *operationRequest) as() string { return request.owner }
+
+// reassigned returns the owners whose entries are changed as if they were ours.
+func (request *operationRequest) reassigned() *ownerSet {
+	if request.adopted == nil {
+		return &ownerSet{}
 	}
-	err := o.run(ctx, p, request)
+	return request.adopted
+}
+
+// readsSources reports whether the request depends on what the sources report.
+func (request *operationRequest) readsSources() bool { return request.prepare != nil }
+
+// carryOut carries a request out in every chosen target. The session is opened by a
+// function, which closes it once what it calls returns. Beside an error it returns what
+// was found out before; nil: nothing.
+func (request *operationRequest) carryOut(ctx context.Context, open func(context.Context, func(context.Context, operationSession) error) error) (*Operation, error) {
+	o := &Operation{
+		Action: request.action, Owner: request.shown, Entries: []Step{}, Left: []Step{}, Bridge: request.bridge, Asked: request.Yes, After: request.after,
+	}
+	err := checkOwner(cmp.Or(request.owner, request.absent))
+	if err == nil {
+		err = open(ctx, func(ctx context.Context, s operationSession) error {
+			if request.prepare != nil {
+				if err := request.prepare(ctx, s.All); err != nil {
+					return err
+				}
+			}
+			return o.runForKnownOwner(ctx, s, request)
+		})
+	}
 	if err != nil && len(o.Entries)+len(o.Left) == 0 {
 		return nil, err
 	}
@@ -68,55 +132,23 @@ func operate(ctx context.Context, p *Program, request operationRequest, owner st
 	return o, err
 }
 
-func (o *Operation) run(ctx context.Context, p *Program, request operationRequest) error {
-	if request.adopted == nil {
-		request.adopted = &ownerSet{}
-	}
-	if err := checkOwner(cmp.Or(request.owner, request.absent)); err != nil {
-		return err
-	}
-	cfg, err := p.load()
-	if err != nil {
-		return err
-	}
-	r, err := newRuntime(p, buildOptions{owner: request.owner, errorsOnly: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	targets, err := targetsFor(p, r, request)
-	if err != nil {
-		return err
-	}
-	if request.prepare == nil {
-		r.sources, r.registryIDs, r.keyPublishers = nil, nil, nil // nothing has to be known of the sources
-	}
-	return r.runWhile(ctx, request.Timeout, nil, func(ctx context.Context) error {
-		if request.prepare != nil {
-			if err := request.prepare(ctx, r); err != nil {
-				return err
-			}
-		}
-		return o.runForKnownOwner(ctx, r, request, targets, cfg.Owner)
-	})
-}
-
 // runForKnownOwner carries a request out, and fails if nothing was found of an owner who
 // is unknown to the configuration, to every target and to the mark of every entry.
-func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request operationRequest, targets []*target, configured string) error {
-	names, ok, err := remembered(ctx, targets) // before the work, at whose end the owner is forgotten
+func (o *Operation) runForKnownOwner(ctx context.Context, s operationSession, request *operationRequest) error {
+	names, ok, err := remembered(ctx, s.Chosen) // before the work, at whose end the owner is forgotten
 	if err != nil {
 		return err
 	}
-	names = slices.Compact(slices.Sorted(slices.Values(append(names, configured))))
+	names = slices.Compact(slices.Sorted(slices.Values(append(names, s.Configured))))
 	mark, change := metadata.OwnerMark(request.absent), request.change
 	marks := append(metadata.Disowned(mark), mark)
 	known := request.absent == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
-	request.change = func(g registry.Group, held []registry.Stored) registry.Change {
+	tracked := *request
+	tracked.change = func(g registry.Group, held []registry.Stored) registry.Change {
 		known = known || slices.ContainsFunc(held, func(r registry.Stored) bool { return slices.Contains(marks, r.Owner) })
 		return change(g, held)
 	}
-	if err := o.runInEach(ctx, r, request, targets); err != nil {
+	if err := o.runInEach(ctx, s, &tracked); err != nil {
 		return err
 	}
 	if !known && len(o.Entries)+len(o.Left) == 0 {
@@ -127,13 +159,13 @@ func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request op
 
 // runInEach carries a request out in one target after the other, until one fails, and
 // records in the audit what was done.
-func (o *Operation) runInEach(ctx context.Context, r *runtime, request operationRequest, targets []*target) error {
-	for _, t := range targets {
+func (o *Operation) runInEach(ctx context.Context, s operationSession, request *operationRequest) error {
+	for _, t := range s.Chosen {
 		part := &Operation{}
 		err := part.runIn(ctx, t, request)
 		o.Entries, o.Left = append(o.Entries, part.Entries...), append(o.Left, part.Left...)
 		if request.Yes && (len(part.Entries)+len(part.Left) > 0 || err != nil) {
-			r.audit.Record(ctx, request.entry(r.cfg.Owner, t, part, err))
+			s.Audit.Record(ctx, request.entry(s.Owner, t, part, err))
 		}
 		if err != nil {
 			return err
@@ -142,66 +174,67 @@ func (o *Operation) runInEach(ctx context.Context, r *runtime, request operation
 	return nil
 }
 
-// targetsFor returns the targets in which the work can be done.
-func targetsFor(p *Program, r *runtime, request operationRequest) ([]*target, error) {
-	var all []*target
+// choose returns the targets in which the work can be done. It remarks on those in which
+// it cannot; the file is that of the configuration.
+func (request *operationRequest) choose(targets []operationTarget, file string, remark func(format string, args ...any)) ([]operationTarget, error) {
+	var all []operationTarget
 	named := false
-	for _, t := range r.targets {
-		if request.Target != "" && request.Target != t.name {
+	for _, t := range targets {
+		if request.Target != "" && request.Target != t.Name {
 			continue
 		}
 		named = true
-		if reaches(p, t, request) {
+		if reaches(t, request, remark) {
 			all = append(all, t)
 		}
 	}
 	switch {
 	case !named:
-		return nil, cause.Usagef("--target %q is no registry that a bridge of %s writes", request.Target, p.File)
+		return nil, cause.Usagef("--target %q is no registry that a bridge of %s writes", request.Target, file)
 	case len(all) == 0:
-		return nil, cause.Usagef("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, p.File)
+		return nil, cause.Usagef("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, file)
 	}
 	return all, nil
 }
 
-// reaches reports whether the request can be carried out in a target, and shows why not.
-func reaches(p *Program, t *target, request operationRequest) bool {
-	remembers := t.owners != nil
+// reaches reports whether the request can be carried out in a target, and remarks why not.
+func reaches(t operationTarget, request *operationRequest, remark func(format string, args ...any)) bool {
+	remembers := t.Owners != nil
 	switch {
-	case t.at.Listen != "":
-		p.remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
+	case t.Served:
+		remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.Name, request.action)
 		return false
-	case !remembers && !t.persistent && request.persistentOnly:
-		p.remark("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, request.action)
+	case !remembers && !t.Persistent && request.persistentOnly:
+		remark("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.Name, request.action)
 		return false
-	case !remembers && t.persistent && request.absent != "":
-		p.remark("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.name, request.absent)
+	case !remembers && t.Persistent && request.absent != "":
+		remark("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.Name, request.absent)
 	}
 	return true
 }
 
 // runIn carries a request out in one target. It reads everything before it writes. The
 // steps are those that were read back, even beside an error.
-func (o *Operation) runIn(ctx context.Context, s *target, request operationRequest) error {
-	gone, err := s.ownerGone(ctx, request.absent)
+func (o *Operation) runIn(ctx context.Context, t operationTarget, request *operationRequest) error {
+	gone, err := t.ownerGone(ctx, request.absent)
 	if err != nil {
 		return err
 	}
-	changes, left, err := s.changes(ctx, request)
+	changes, left, err := t.changes(ctx, request)
 	if err != nil {
 		return err
 	}
 	o.Left = left
 	for _, change := range changes {
 		if !request.Yes {
-			o.Entries = append(o.Entries, s.steps(request, change)...)
-		} else if err := o.apply(ctx, s, request, change); err != nil {
-			return cause.Unreachablef("target %s: %w", s.name, err)
+			o.Entries = append(o.Entries, t.steps(request, change)...)
+		} else if err := o.apply(ctx, t, request, change); err != nil {
+			return cause.Unreachablef("target %s: %w", t.Name, err)
 		}
 	}
-	if request.Yes && s.owners != nil && gone != "" && request.bridge == "" && len(o.Left) == 0 {
-		if err := s.owners.Forget(ctx, gone, s.bridges); err != nil {
-			return cause.Unreachablef("target %s: %w", s.name, err)
+	if request.Yes && t.Owners != nil && gone != "" && request.bridge == "" && len(o.Left) == 0 {
+		if err := t.Owners.Forget(ctx, gone, t.Bridges); err != nil {
+			return cause.Unreachablef("target %s: %w", t.Name, err)
 		}
 	}
 	return nil
@@ -209,20 +242,20 @@ func (o *Operation) runIn(ctx context.Context, s *target, request operationReque
 
 // changes returns the change of each group of the target, and a step for each group that
 // cannot be read.
-func (t *target) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
-	groups, err := t.target.Groups(ctx)
+func (t *operationTarget) changes(ctx context.Context, request *operationRequest) (changes []registry.Change, left []Step, err error) {
+	groups, err := t.Groups(ctx)
 	if err != nil {
-		return nil, nil, cause.Unreachablef("target %s: %w", t.name, err)
+		return nil, nil, cause.Unreachablef("target %s: %w", t.Name, err)
 	}
 	misnamed := 0 // entries whose mark is what was given as a name
 	for _, g := range groups {
-		held, err := t.target.Read(ctx, g)
+		held, err := t.Read(ctx, g)
 		if errors.Is(err, registry.ErrRefused) {
-			left = append(left, Step{Target: t.name, Op: request.action, Group: g.String(), Failed: err.Error()})
+			left = append(left, Step{Target: t.Name, Op: request.action, Group: g.String(), Failed: err.Error()})
 			continue
 		}
 		if err != nil {
-			return nil, nil, cause.Unreachablef("target %s: %w", t.name, err)
+			return nil, nil, cause.Unreachablef("target %s: %w", t.Name, err)
 		}
 		for _, h := range held {
 			if request.absent != "" && h.Owner == request.absent {
@@ -238,20 +271,20 @@ func (t *target) changes(ctx context.Context, request operationRequest) (changes
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, cause.Usagef("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", t.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
+		return nil, nil, cause.Usagef("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", t.Name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
 	}
 	return changes, left, nil
 }
 
 // checkLive returns an error if a change would delete what exists as long as
 // the connection of a bridge does, and no longer: only that bridge can withdraw it.
-func (t *target) checkLive(request operationRequest, change registry.Change) error {
-	if t.owners != nil {
+func (t *operationTarget) checkLive(request *operationRequest, change registry.Change) error {
+	if t.Owners != nil {
 		return nil
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return cause.Usagef("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, request.owner, h.Key, change.Group)
+			return cause.Usagef("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.Name, request.owner, h.Key, change.Group)
 		}
 	}
 	return nil
@@ -259,10 +292,10 @@ func (t *target) checkLive(request operationRequest, change registry.Change) err
 
 // apply writes one change, and records by what is read back what of it was done. A
 // change that was refused, or that came after another's, costs its group alone.
-func (o *Operation) apply(ctx context.Context, s *target, request operationRequest, change registry.Change) error {
-	failed := s.target.Write(ctx, change)
-	still, err := s.readBack(ctx, request, change)
-	for _, step := range s.steps(request, change) {
+func (o *Operation) apply(ctx context.Context, t operationTarget, request *operationRequest, change registry.Change) error {
+	failed := t.Write(ctx, change)
+	still, err := t.readBack(ctx, request, change)
+	for _, step := range t.steps(request, change) {
 		switch undone := still[step.Key]; {
 		case err != nil:
 			step.Failed = "not known: it could not be read back"
@@ -285,10 +318,10 @@ func (o *Operation) apply(ctx context.Context, s *target, request operationReque
 
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
-func (t *target) readBack(ctx context.Context, request operationRequest, change registry.Change) (map[string]bool, error) {
-	late := t.target.Capabilities().VerifyAfter
+func (t *operationTarget) readBack(ctx context.Context, request *operationRequest, change registry.Change) (map[string]bool, error) {
+	late := t.Capabilities().VerifyAfter
 	for {
-		held, err := t.target.Read(ctx, change.Group)
+		held, err := t.Read(ctx, change.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -307,20 +340,20 @@ func (t *target) readBack(ctx context.Context, request operationRequest, change 
 	}
 }
 
-func (t *target) steps(request operationRequest, change registry.Change) []Step {
+func (t *operationTarget) steps(request *operationRequest, change registry.Change) []Step {
 	var steps []Step
 	for _, p := range change.Put {
-		steps = append(steps, Step{Target: t.name, Op: request.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+		steps = append(steps, Step{Target: t.Name, Op: request.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
 	}
 	for _, h := range change.Delete {
-		steps = append(steps, Step{Target: t.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
+		steps = append(steps, Step{Target: t.Name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
 	}
 	return steps
 }
 
 // entry is what the audit keeps of the work in one target.
-func (request operationRequest) entry(owner string, t *target, part *Operation, err error) audit.Entry {
-	e := audit.Entry{Who: audit.User(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
+func (request *operationRequest) entry(owner string, t operationTarget, part *Operation, err error) audit.Entry {
+	e := audit.Entry{Who: audit.User(), Action: request.action, Owner: owner, Target: t.Name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
 	for _, s := range part.Entries {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -24,42 +24,42 @@ func checkOwner(owner string) error {
 
 // ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error if a bridge of it runs.
-func (t *target) ownerGone(ctx context.Context, owner string) (string, error) {
-	if t.owners == nil || owner == "" {
+func (t *operationTarget) ownerGone(ctx context.Context, owner string) (string, error) {
+	if t.Owners == nil || owner == "" {
 		return owner, nil
 	}
 	if metadata.IsUnnamed(owner) {
-		names, err := t.owners.Owners(ctx)
+		names, err := t.Owners.Owners(ctx)
 		if err != nil {
-			return "", cause.Unreachablef("target %s: %w", t.name, err)
+			return "", cause.Unreachablef("target %s: %w", t.Name, err)
 		}
 		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
 			owner = names[i]
 		}
 	}
-	who, err := t.owners.Alive(ctx, owner)
+	who, err := t.Owners.Alive(ctx, owner)
 	if err != nil {
-		return "", cause.Unreachablef("target %s: %w", t.name, err)
+		return "", cause.Unreachablef("target %s: %w", t.Name, err)
 	}
 	if who != "" {
-		return "", cause.Usagef("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
+		return "", cause.Usagef("target %s: a bridge of owner %s still runs: %s; stop it first", t.Name, owner, who)
 	}
 	return owner, nil
 }
 
 // remembered returns the owners that targets remember, false if that is not
 // known: none of them remembers any, or one may not be asked.
-func remembered(ctx context.Context, targets []*target) (names []string, ok bool, err error) {
+func remembered(ctx context.Context, targets []operationTarget) (names []string, ok bool, err error) {
 	for _, t := range targets {
-		if t.owners == nil {
+		if t.Owners == nil {
 			continue
 		}
-		owners, err := t.owners.Owners(ctx)
+		owners, err := t.Owners.Owners(ctx)
 		if errors.Is(err, registry.ErrRefused) {
 			return nil, false, nil
 		}
 		if err != nil {
-			return nil, false, cause.Unreachablef("target %s: %w", t.name, err)
+			return nil, false, cause.Unreachablef("target %s: %w", t.Name, err)
 		}
 		names, ok = append(names, owners...), true
 	}
@@ -73,4 +73,25 @@ func unknownOwner(owner string, known []string) error {
 		hint = ", did you mean " + strconv.Quote(near[0]) + "?"
 	}
 	return cause.New(cause.Findings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint))
+}
+
+// ownerSet says whose entries a person adopts.
+type ownerSet struct {
+	owners []string // as registry.Stored.Owner has them; "" is nobody
+}
+
+func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+
+// reassign returns entries as if those that are adopted were ours already.
+func (t *ownerSet) reassign(held []registry.Stored, owner string) []registry.Stored {
+	if t == nil || len(t.owners) == 0 {
+		return held
+	}
+	held = slices.Clone(held)
+	for i := range held {
+		if t.has(held[i].Owner) {
+			held[i].Owner = owner
+		}
+	}
+	return held
 }
