@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 // RightRemedy returns the remedy of an error of what requires a right. The right helps
@@ -20,7 +21,7 @@ func RightRemedy(err error, right string) string {
 	return Remedy(err, "this was not tried any further: see what the other checks of this registry say")
 }
 
-const noHTTP = "the port speaks no HTTP: name istiod's 15014 or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
+const noHTTP = "the port speaks no HTTP: name istiod's " + debug.MonitoringPort + " or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
 
 // Remedy returns the remedy of an error of a connection by its kind, or else the given
 // one. gRPC and the client of ZooKeeper report causes as text alone.
