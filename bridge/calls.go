@@ -50,7 +50,7 @@ type outcome struct {
 // due returns the calls that are due, as many as may run at a time.
 func (e *engine) due(now time.Time) (calls []call) {
 	for e.working()+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
-		it := e.agenda.pop(now)
+		it := e.state.agenda.pop(now)
 		if it == nil {
 			break
 		}
@@ -64,7 +64,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 			e.checks++
 		}
 		it.changed = it.changed && c.op != opRead
-		if limit := now.Add(e.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
+		if limit := now.Add(e.state.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
 			c.until = limit
 		}
 		e.budget.spend(now)
@@ -75,8 +75,8 @@ func (e *engine) due(now time.Time) (calls []call) {
 
 // addRecordsCall adds the call that stores and reads records, where that is due.
 func (g *guards) addRecordsCall(s *step, now time.Time) {
-	r := g.records
-	if !r.reads || r.inFlight != nil || g.dry && r.loaded && r.tried || !g.recordsMatter() && len(r.pending) == 0 {
+	r := g.state.records
+	if !r.reads || r.inFlight != nil || g.state.dry && r.loaded && r.tried || !g.recordsMatter() && len(r.pending) == 0 {
 		return
 	}
 	if at := r.next(); now.Before(at) {
@@ -85,21 +85,21 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	}
 	g.publishHolds()
 	r.await(now)
-	if !r.loaded && !g.target.Shared { // what was to be stored before is older than what is there
+	if !r.loaded && !g.state.target.Shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.opts.Timeout)})
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.state.opts.Timeout)})
 }
 
 // recordsMatter reports whether there may be records that say something new.
 func (g *guards) recordsMatter() bool {
-	return g.opts.Election != nil || !g.records.loaded || !g.records.tried || g.records.decided || len(g.records.holds) > 0 ||
+	return g.state.opts.Election != nil || !g.state.records.loaded || !g.state.records.tried || g.state.records.decided || len(g.state.records.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
 // working returns how many calls about groups are in flight.
 func (e *engine) working() int {
-	if e.records.inFlight != nil {
+	if e.state.records.inFlight != nil {
 		return e.calls - 1
 	}
 	return e.calls
@@ -115,25 +115,25 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		return e.reading(it), true
 	}
 	e.compareRegistrations(it, now)
-	if !e.acts() {
+	if !e.state.acts() {
 		it.refusals = nil // the leader finds them out
 		return call{}, false
 	}
-	d := draft{facts: e.facts, guards: e.guards, item: it, now: now}
+	d := draft{state: e.state, guards: e.guards, item: it, now: now}
 	freed := e.guards.recording[it]
 	change := d.change()
-	if change.Empty() || e.dry { // a reading back begins and ends a watch too
+	if change.Empty() || e.state.dry { // a reading back begins and ends a watch too
 		return e.reading(it), it.watched != e.watches(it) && !it.unchecked()
 	}
 	if now.Sub(it.readAt) > recent && it.removesOrphan(change) {
 		return e.reading(it), true
 	}
-	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxDebounce)}
+	c := call{op: opWrite, change: change, first: it.change.begin(now, e.state.opts.MaxDebounce)}
 	if c.first = soonest(c.first, freed); c.first.IsZero() {
 		c.first = now
 	}
-	if !e.target.Shared {
-		c.until = e.lead.Until
+	if !e.state.target.Shared {
+		c.until = e.state.lead.Until
 	}
 	return c, true
 }
@@ -152,7 +152,7 @@ func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watch
 // watches reports whether what others do to a group matters. Until every source
 // reported everything it may be that of any.
 func (e *engine) watches(it *item) bool {
-	return e.target.Watcher != nil && (e.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.complete())
+	return e.state.target.Watcher != nil && (e.state.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.state.complete())
 }
 
 // trusted reports whether what is believed of a group is enough without a reading. For a
@@ -163,11 +163,11 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 	case it.readAt.IsZero():
 		return false
 	case it.change.pending():
-		return now.Sub(it.readAt) < 2*e.opts.Refresh
+		return now.Sub(it.readAt) < 2*e.state.opts.Refresh
 	case it.unchecked() && !now.Before(it.checkAt):
 		return false
 	}
-	return now.Before(it.refreshes(e.opts.Refresh))
+	return now.Before(it.refreshes(e.state.opts.Refresh))
 }
 
 // An omission is what is left undone in a group, for whom and why.
@@ -198,7 +198,7 @@ func (it *item) addOmission(n omission) {
 // A draft is the next write of a group: the change that is due, less what may not
 // be done yet.
 type draft struct {
-	*facts
+	state *sharedState
 
 	guards *guards
 	item   *item
@@ -211,7 +211,7 @@ func (d *draft) change() registry.Change { return d.beside(d.withhold(d.leave(d.
 // allow returns the change that is due to a group, less what policies and guards do
 // not allow, and records in omissions what that is.
 func (d *draft) allow() registry.Change {
-	change, conflicts := d.planner.Change(d.item.group)
+	change, conflicts := d.state.planner.Change(d.item.group)
 	before := d.item.omissions
 	d.item.omissions, d.item.wakeAt = nil, time.Time{}
 	delete(d.guards.recording, d.item)
@@ -236,7 +236,7 @@ func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bo
 	if len(puts) == 0 || len(puts) < len(desired) {
 		return next, false // it has it already
 	}
-	next = d.planner.Winner(d.item.group, puts[0].New.Key)
+	next = d.state.planner.Winner(d.item.group, puts[0].New.Key)
 	for _, o := range d.item.orphans {
 		succeeds = succeeds || !o.Origin.IsZero() && registry.IsEndpoint(o.Key) && o.Origin != next
 	}
@@ -261,28 +261,28 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 	if slices.ContainsFunc(before, func(o omission) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
-	bridge := d.pipelines[c.Origin.Bridge].Name
-	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
-	d.journal.emit(Event{
+	bridge := d.state.pipelines[c.Origin.Bridge].Name
+	d.state.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
+	d.state.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.journal.winner(*c), Release: d.drains.releaseOf(c),
+		Why: "it belongs to " + d.state.journal.winner(*c), Release: d.state.drains.releaseOf(c),
 	})
-	level := d.opts.Log.Debug
-	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all
-		level, d.journal.refusedAt = d.opts.Log.Warn, d.now
+	level := d.state.opts.Log.Debug
+	if d.now.Sub(d.state.journal.refusedAt) >= d.state.opts.Retry.Max { // the first of many; status and events have all
+		level, d.state.journal.refusedAt = d.state.opts.Log.Warn, d.now
 	}
 	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
-		"group", d.item.group.String(), "key", c.Key, "winner", d.journal.winner(*c))
+		"group", d.item.group.String(), "key", c.Key, "winner", d.state.journal.winner(*c))
 }
 
 // allowPuts leaves out the writes that the policies of their bridges forbid.
 func (d *draft) allowPuts(change registry.Change) registry.Change {
-	if !slices.ContainsFunc(d.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+	if !slices.ContainsFunc(d.state.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
 	return change.KeepPuts(func(w registry.Write) bool {
-		origin := d.planner.Winner(d.item.group, w.New.Key)
-		policy := d.pipelines[origin.Bridge].Policy
+		origin := d.state.planner.Winner(d.item.group, w.New.Key)
+		policy := d.state.pipelines[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
@@ -338,8 +338,8 @@ func endpoints(list []registry.Stored) (n int) {
 // mayDisplace reports whether an entry of ours may go whose key stays: there
 // is another of ours under it, or a foreign one that wins.
 func (d *draft) mayDisplace(h registry.Stored) bool {
-	origin := d.planner.Winner(d.item.group, h.Key)
-	if !origin.IsZero() && d.pipelines[origin.Bridge].Policy == PolicySync {
+	origin := d.state.planner.Winner(d.item.group, h.Key)
+	if !origin.IsZero() && d.state.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
 	}
 	d.item.addOmission(omission{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
@@ -348,7 +348,7 @@ func (d *draft) mayDisplace(h registry.Stored) bool {
 
 // beside has what a change replaces stay where consumers need both for a while.
 func (d *draft) beside(change registry.Change) registry.Change {
-	if d.overlap(change.Group) == 0 {
+	if d.state.overlap(change.Group) == 0 {
 		return change
 	}
 	change.Put, change.Want = slices.Clone(change.Put), slices.Clone(change.Want)
@@ -365,11 +365,11 @@ func (d *draft) beside(change registry.Change) registry.Change {
 // replaces reports whether a deletion is the end of a replacement: its entry is
 // beside the one that replaced it. It is a part of the update.
 func (d *draft) replaces(change registry.Change, h registry.Stored) bool {
-	if d.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
+	if d.state.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false
 	}
-	origin := d.planner.Winner(change.Group, h.Key)
-	return !origin.IsZero() && (d.pipelines[origin.Bridge].Policy == PolicySync || d.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
+	origin := d.state.planner.Winner(change.Group, h.Key)
+	return !origin.IsZero() && (d.state.pipelines[origin.Bridge].Policy == PolicySync || d.state.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
 }
 
 // mayReplace reports whether an entry that was replaced has been beside what
@@ -379,7 +379,7 @@ func (d *draft) mayReplace(h registry.Stored) bool {
 	if _, known := d.item.left[h.Entry]; !known {
 		d.item.leave(h.Entry, d.now)
 	}
-	at := d.item.left[h.Entry].Add(d.overlap(d.item.group))
+	at := d.item.left[h.Entry].Add(d.state.overlap(d.item.group))
 	if d.now.Before(at) {
 		d.item.wakeAt = soonest(d.item.wakeAt, at)
 		return false

@@ -13,7 +13,7 @@ import (
 // off while they were claimed: whoever drains a provider does so in the registry, and the
 // source still has it. Nothing is added there until the source left the place out once.
 type drains struct {
-	*facts
+	state *sharedState
 
 	groups map[registry.Group]map[string]bool // places, see plan.Place
 }
@@ -30,11 +30,11 @@ func (d *drains) has(group registry.Group, key string) bool { return d.groups[gr
 // observe records what a reading of a group shows. Providers register themselves where
 // entries end with the session that wrote them.
 func (d *drains) observe(group registry.Group, list []registry.Stored) {
-	if !d.target.Sessions || !d.acts() {
+	if !d.state.target.Sessions || !d.state.acts() {
 		return
 	}
 	changed := false
-	for _, place := range d.planner.Left(group, list) {
+	for _, place := range d.state.planner.Left(group, list) {
 		changed = d.set(group, place, true) || changed
 	}
 	if len(d.groups[group]) > 0 {
@@ -54,13 +54,13 @@ func (d *drains) observe(group registry.Group, list []registry.Stored) {
 // the leader, whose record it would overwrite.
 func (d *drains) forget() {
 	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.known.Unknown) > 0 }
-	if len(d.groups) == 0 || !d.acts() || !d.records.loaded || slices.ContainsFunc(d.pipelines, ignorant) {
+	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.loaded || slices.ContainsFunc(d.state.pipelines, ignorant) {
 		return
 	}
 	for group, places := range maps.Clone(d.groups) {
 		changed := false
 		for place := range maps.Clone(places) {
-			if !d.planner.Claims(group, place) {
+			if !d.state.planner.Claims(group, place) {
 				changed = d.set(group, place, false) || changed
 			}
 		}
@@ -101,11 +101,11 @@ func (d *drains) store(group registry.Group) {
 		}
 	}
 	if len(all) == 0 {
-		d.records.keep(recordDrained, name, nil)
+		d.state.records.keep(recordDrained, name, nil)
 		return
 	}
 	slices.SortFunc(all, func(a, b drain) int { return a.Group.Compare(b.Group) })
-	d.records.keep(recordDrained, name, all)
+	d.state.records.keep(recordDrained, name, all)
 }
 
 // load adds what an earlier process recorded.
@@ -125,7 +125,7 @@ func (d *drains) releaseOf(c *plan.Conflict) string {
 	switch {
 	case c.Drained:
 		return "when the source has left it out once"
-	case c.Owner == "" && !c.RivalClaim && d.target.Sessions:
+	case c.Owner == "" && !c.RivalClaim && d.state.target.Sessions:
 		return "when the other entry is gone and the source has left the address out once"
 	}
 	return "when the other entry goes, or adopt makes it ours"
@@ -135,8 +135,8 @@ func (d *drains) releaseOf(c *plan.Conflict) string {
 // where providers took themselves off. Records that cannot be read keep nobody waiting for
 // longer.
 func (d *draft) awaitRecords(change registry.Change) registry.Change {
-	until := d.records.await(d.now)
-	if d.records.tried || !d.now.Before(until) {
+	until := d.state.records.await(d.now)
+	if d.state.records.tried || !d.now.Before(until) {
 		return change
 	}
 	d.item.wakeAt = soonest(d.item.wakeAt, until)
@@ -144,7 +144,7 @@ func (d *draft) awaitRecords(change registry.Change) registry.Change {
 		if !w.Adds() || !registry.IsEndpoint(w.New.Key) {
 			return true
 		}
-		d.item.addOmission(omission{origin: d.planner.Winner(d.item.group, w.New.Key), reason: ReasonPending, detail: "the records of this owner are being read"})
+		d.item.addOmission(omission{origin: d.state.planner.Winner(d.item.group, w.New.Key), reason: ReasonPending, detail: "the records of this owner are being read"})
 		return false
 	})
 }

@@ -34,7 +34,7 @@ type tableReader struct {
 func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
 	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
 	if !dry {
-		d.onComplete = d.engine.target.SourcesComplete
+		d.onComplete = d.engine.state.target.SourcesComplete
 	}
 	return d
 }
@@ -47,11 +47,11 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	defer stop()
 	defer d.drain()
 	defer cancel()
-	d.lost = d.engine.target.Lost
-	if watcher := d.engine.target.Watcher; watcher != nil {
+	d.lost = d.engine.state.target.Lost
+	if watcher := d.engine.state.target.Watcher; watcher != nil {
 		d.others = watcher.Changed()
 	}
-	if e := d.engine.opts.Election; e != nil {
+	if e := d.engine.state.opts.Election; e != nil {
 		d.changed = e.Changed()
 		e.Ready(Leadership{})
 	}
@@ -84,7 +84,7 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 		d.lost = nil
 		return nothing, true
 	case <-d.others:
-		return func(now time.Time) { d.engine.ReadChanged(d.engine.target.Watcher.Changes(), now) }, true
+		return func(now time.Time) { d.engine.ReadChanged(d.engine.state.target.Watcher.Changes(), now) }, true
 	case q := <-asks:
 		return func(now time.Time) {
 			d.look(now)
@@ -101,7 +101,7 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 // for what comes next.
 func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
 	now, lead := time.Now(), Leadership{}
-	if e := d.engine.opts.Election; e != nil {
+	if e := d.engine.state.opts.Election; e != nil {
 		lead = e.Leadership()
 	}
 	d.engine.Begin(now, lead)
@@ -111,10 +111,10 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 		go func() { d.outcomes <- d.do(ctx, c) }()
 	}
 	if s.ready != nil {
-		d.engine.opts.Election.Ready(*s.ready)
+		d.engine.state.opts.Election.Ready(*s.ready)
 	}
 	for _, i := range s.recheck {
-		if recheck := d.engine.pipelines[i].Recheck; recheck != nil {
+		if recheck := d.engine.state.pipelines[i].Recheck; recheck != nil {
 			recheck()
 		}
 	}
@@ -145,13 +145,13 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 	case opRead:
 		read := d.target.Read
 		if c.watch {
-			read = d.engine.target.Watcher.Watch
+			read = d.engine.state.target.Watcher.Watch
 		}
 		o.stored, o.err = read(limited, c.item.group)
 	case opWrite:
 		o.err = d.target.Write(limited, c.change)
 	case opRecords:
-		o.consulted, o.err = syncRecords(limited, d.engine.target.Records, c)
+		o.consulted, o.err = syncRecords(limited, d.engine.state.target.Records, c)
 	}
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
 		o.err = fmt.Errorf("not done within %s: %w", c.until.Sub(c.began), o.err)
@@ -164,7 +164,7 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	var beginning sync.WaitGroup
-	for _, w := range d.engine.pipelines {
+	for _, w := range d.engine.state.pipelines {
 		r := &tableReader{reader: w.Table.ReaderOn(wake, w.Part...), begun: make(chan struct{})}
 		d.tables = append(d.tables, r)
 		if w.Begin == nil {
@@ -218,9 +218,9 @@ func (d *driver) answer(now time.Time) bool {
 	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
 		return false
 	}
-	before := d.engine.agenda.next()
+	before := d.engine.state.agenda.next()
 	d.look(now)
-	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.judgementDue() {
+	if !d.engine.stored() || !d.engine.state.agenda.next().Equal(before) || d.engine.state.mayJudge() && d.engine.guards.judgementDue() {
 		return true
 	}
 	if d.onComplete != nil {

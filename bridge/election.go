@@ -41,33 +41,33 @@ const (
 // applyLeadership handles a change of the leadership. A new leader lists and reads
 // everything once more before it writes anything, and orphans settle anew.
 func (e *engine) applyLeadership(next Leadership, now time.Time) {
-	before := e.lead
-	e.lead = next
+	before := e.state.lead
+	e.state.lead = next
 	if before.Role == next.Role && (before.Term == next.Term || next.Role == RoleStandby) {
 		if before.Leader != next.Leader { // as every group says
-			for _, it := range e.agenda.items {
+			for _, it := range e.state.agenda.items {
 				it.markDirty()
 			}
 		}
 		return
 	}
-	e.opts.Log.Info("leadership changed", "target", e.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
+	e.state.opts.Log.Info("leadership changed", "target", e.state.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
 	if next.Role == RoleLeader {
 		e.takeoverAt = now
-		for _, it := range e.agenda.items {
+		for _, it := range e.state.agenda.items {
 			it.caughtUp = false
 		}
-		list, _ := e.agenda.item(registry.Group{})
+		list, _ := e.state.agenda.item(registry.Group{})
 		e.readAgain(list, now)
 		e.relist = true
 	}
-	e.records.tried, e.records.awaited = !e.records.reads, time.Time{}
-	clear(e.drains.groups)
-	e.records.loaded = !e.records.reads // what was recorded counts, by the leaders before or by this one
+	e.state.records.tried, e.state.records.awaited = !e.state.records.reads, time.Time{}
+	clear(e.state.drains.groups)
+	e.state.records.loaded = !e.state.records.reads // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
 		e.guards.reset(b)
 	}
-	for _, it := range e.agenda.all() {
+	for _, it := range e.state.agenda.all() {
 		e.requeue(it, now)
 	}
 }
@@ -86,9 +86,9 @@ func (e *engine) requeue(it *item, now time.Time) {
 	}
 	if stale {
 		it.readAt, it.notBefore, it.sure = time.Time{}, time.Time{}, false
-		e.unread[it.group] = struct{}{}
+		e.state.unread[it.group] = struct{}{}
 	}
-	it.wait(&e.agenda.changes, now)
+	it.wait(&e.state.agenda.changes, now)
 }
 
 // checkReadyEvery is how often a loop looks whether everything is as its role asks
@@ -98,10 +98,10 @@ const checkReadyEvery = 100 * time.Millisecond
 // reportReady reports to the election once everything is as the role asks for, and if
 // that is no longer so because a source is stale.
 func (e *engine) reportReady(s *step, now time.Time) {
-	done, complete := e.reported, e.complete()
-	isDone := done.Role == e.lead.Role && done.Term == e.lead.Term
+	done, complete := e.reported, e.state.complete()
+	isDone := done.Role == e.state.lead.Role && done.Term == e.state.lead.Term
 	switch next := e.checkedReadyAt.Add(checkReadyEvery); {
-	case e.opts.Election == nil, isDone && complete:
+	case e.state.opts.Election == nil, isDone && complete:
 		return
 	case isDone:
 		e.reported = Leadership{}
@@ -114,7 +114,7 @@ func (e *engine) reportReady(s *step, now time.Time) {
 			s.wake(now.Add(checkReadyEvery))
 			return
 		}
-		e.reported = e.lead
+		e.reported = e.state.lead
 	}
 	ready := e.reported
 	s.ready = &ready
@@ -123,10 +123,10 @@ func (e *engine) reportReady(s *step, now time.Time) {
 // caughtUp reports whether everything was brought to where the role asks for
 // since it last changed.
 func (e *engine) caughtUp() bool {
-	if e.listed == nil || e.asOf.Before(e.takeoverAt) {
+	if e.state.listed == nil || e.state.asOf.Before(e.takeoverAt) {
 		return false
 	}
-	for _, it := range e.agenda.items {
+	for _, it := range e.state.agenda.items {
 		if !it.group.IsZero() && !it.caughtUp {
 			return false
 		}
@@ -135,11 +135,11 @@ func (e *engine) caughtUp() bool {
 }
 
 // standby says who leads where this loop may not write.
-func (f *facts) standby(it *item) (string, bool) {
-	if it.group.IsZero() || f.acts() {
+func (s *sharedState) standby(it *item) (string, bool) {
+	if it.group.IsZero() || s.acts() {
 		return "", false
 	}
-	if leader := f.lead.Leader; leader != "" {
+	if leader := s.lead.Leader; leader != "" {
 		return leader + " leads", true
 	}
 	return "no replica leads at the moment", true

@@ -15,7 +15,7 @@ import (
 // starts nothing but projections, reads no clock and does no I/O: the same events
 // at the same times give the same calls. It is not safe for concurrent use.
 type engine struct {
-	*facts
+	state *sharedState
 
 	guards *guards
 	view   *view
@@ -35,22 +35,22 @@ type engine struct {
 // newEngine returns the engine of a loop. A dry one writes nothing and shows what
 // a leader would.
 func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, not of the call
-	f := &facts{
+	s := &sharedState{
 		opts: l.opts, dry: dry, target: capabilitiesOf(l.target, dry),
 		planner: plan.New(l.opts.Owner), agenda: &agenda{items: make(map[registry.Group]*item)},
 		records: newRecords(l.target.Capabilities().Records != nil, dry), unread: make(map[registry.Group]struct{}),
 	}
 	if dry {
-		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
+		s.opts.Election, s.opts.Observe, s.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
-	f.drains = &drains{facts: f, groups: make(map[registry.Group]map[string]bool)}
-	f.planner.Drained = f.drains.has
-	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
-	e := &engine{facts: f, budget: budget{opts: &f.opts}, contradictions: contradictions{by: make(map[registry.Group]map[registry.Group]struct{})}}
-	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
+	s.drains = &drains{state: s, groups: make(map[registry.Group]map[string]bool)}
+	s.planner.Drained = s.drains.has
+	s.agenda.opts, s.journal = &s.opts, &journal{state: s}
+	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{by: make(map[registry.Group]map[registry.Group]struct{})}}
+	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
 	e.view = newView(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
-		f.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
+		s.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
 			yields := l.bridges[o.Bridge].Yields
 			return yields != nil && yields(entry)
 		}
@@ -60,7 +60,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 			Bridge: b, index: i, services: make(map[registry.Name]*service), dirty: make(map[registry.Name]struct{}),
 			reasons: make(map[Reason]int), unknowns: make(map[string]string),
 		}
-		f.pipelines = append(f.pipelines, p)
+		s.pipelines = append(s.pipelines, p)
 		e.guards.addScope(p.Name, p)
 	}
 	return e
@@ -69,10 +69,10 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 // Begin begins a turn: all events until the next one happen at this time. If the
 // process was suspended, all waits begin anew.
 func (e *engine) Begin(now time.Time, lead Leadership) {
-	e.journal.now = now
-	if list, isNew := e.agenda.item(registry.Group{}); isNew {
-		e.lead = lead
-		list.wait(&e.agenda.changes, now)
+	e.state.journal.now = now
+	if list, isNew := e.state.agenda.item(registry.Group{}); isNew {
+		e.state.lead = lead
+		list.wait(&e.state.agenda.changes, now)
 	}
 	e.applyLeadership(lead, now)
 	if e.clock.paused(now) {
@@ -98,14 +98,14 @@ func (e *engine) Step(now time.Time) step {
 	var s step
 	e.guards.judgeAll(&s, now)
 	s.calls = e.due(now)
-	if e.mayJudge() && e.guards.judgementDue() { // what was to be added came to an end in this turn
+	if e.state.mayJudge() && e.guards.judgementDue() { // what was to be added came to an end in this turn
 		s.wake(now)
 	}
 	e.guards.addRecordsCall(&s, now)
 	e.calls += len(s.calls)
 	e.reportReady(&s, now)
 	s.wake(e.view.publish(now))
-	if at := e.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
+	if at := e.state.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
 		s.wake(later(at, e.budget.opens()))
 	}
 	if len(e.guards.withOrphans) > 0 {
@@ -117,11 +117,13 @@ func (e *engine) Step(now time.Time) step {
 
 // waitsForList reports whether sources must not be applied yet: what is served
 // may depend on what was served before.
-func (e *engine) waitsForList() bool { return e.target.SourcesComplete != nil && e.listed == nil }
+func (e *engine) waitsForList() bool {
+	return e.state.target.SourcesComplete != nil && e.state.listed == nil
+}
 
 // ApplyDelta applies what the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
-	p := e.pipelines[bridge]
+	p := e.state.pipelines[bridge]
 	mayGo, fresh := p.setCertainty(d, now)
 	if fresh {
 		e.guards.restart(e.guards.scopes[bridge], now)
@@ -130,7 +132,7 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	for one := range p.projectAll(d.Rows) {
 		e.claim(p, one, now)
 	}
-	e.drains.forget()
+	e.state.drains.forget()
 	if mayGo {
 		e.guards.review(now)
 	}
@@ -139,29 +141,29 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 // claim hands what a service claims to the planner.
 func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 	origin := plan.Origin{Bridge: p.index, Service: one.name}
-	for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
-		if e.listed != nil { // else it is due once the target is listed
+	for _, group := range e.state.planner.Claim(origin, p.evidence(one.row), one.entries) {
+		if e.state.listed != nil { // else it is due once the target is listed
 			e.touch(group, now)
 		}
 	}
 	if p.set(one.name, one.state) && one.state.reason == ReasonUnwritable {
-		e.journal.reportUnwritable(p, one)
+		e.state.journal.reportUnwritable(p, one)
 	}
 }
 
 // touch makes a group due whose claims changed. One that is new to the agenda
 // and was not listed is known to be empty and is not read.
 func (e *engine) touch(group registry.Group, now time.Time) {
-	it, isNew := e.agenda.item(group)
+	it, isNew := e.state.agenda.item(group)
 	if isNew {
-		if _, listed := e.listed[group]; !listed {
-			it.readAt, it.arrive = e.asOf, true
+		if _, listed := e.state.listed[group]; !listed {
+			it.readAt, it.arrive = e.state.asOf, true
 		}
 	} else {
 		e.guards.account(it, now)
 	}
-	if e.agenda.touch(it, now) {
-		e.journal.observe(Observation{Kind: ObservedCoalesce, Count: 1})
+	if e.state.agenda.touch(it, now) {
+		e.state.journal.observe(Observation{Kind: ObservedCoalesce, Count: 1})
 	}
 }
 
@@ -169,30 +171,30 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 // once more, without a reading in between. A write in flight may have gone to
 // either session, so its group is read.
 func (e *engine) LoseSession(now time.Time) {
-	e.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
-	e.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.opts.Target)
-	for _, it := range e.agenda.items {
+	e.state.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
+	e.state.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.state.opts.Target)
+	for _, it := range e.state.agenda.items {
 		it.again = it.again || it.busy
 	}
-	for _, it := range e.agenda.all() {
-		if it.watched && !e.planner.HoldsOurs(it.group) { // else it is read after it was written
+	for _, it := range e.state.agenda.all() {
+		if it.watched && !e.state.planner.HoldsOurs(it.group) { // else it is read after it was written
 			e.readAgain(it, now)
 		}
 	}
-	for _, group := range e.planner.SessionLost() {
-		it, _ := e.agenda.item(group)
+	for _, group := range e.state.planner.SessionLost() {
+		it, _ := e.state.agenda.item(group)
 		if !it.readAt.IsZero() {
 			it.readAt = now
 		}
 		it.change.written, it.change.spent = time.Time{}, time.Time{}
-		e.agenda.touch(it, now)
+		e.state.agenda.touch(it, now)
 	}
 }
 
 // resync makes everything be read and compared again.
 func (e *engine) resync(now time.Time) {
-	list, _ := e.agenda.item(registry.Group{})
-	for _, it := range append(e.agenda.all(), list) {
+	list, _ := e.state.agenda.item(registry.Group{})
+	for _, it := range append(e.state.agenda.all(), list) {
 		e.guards.account(it, now) // what stayed may be let go by now
 		e.readAgain(it, now)
 	}
@@ -202,11 +204,11 @@ func (e *engine) resync(now time.Time) {
 // ReadChanged makes groups be read once more that changed, which ends the watch of one
 // that is of no concern. Who writes nothing reads them once it has to.
 func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
-	if !e.acts() {
+	if !e.state.acts() {
 		return
 	}
 	for _, group := range groups {
-		it, _ := e.agenda.item(group)
+		it, _ := e.state.agenda.item(group)
 		it.changed = true
 		e.readChanged(it, now)
 	}
@@ -217,7 +219,7 @@ func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 // be what changed it, that is its reading back, and this is not put off: nothing
 // reports what others do before that.
 func (e *engine) readChanged(it *item, now time.Time) {
-	at := later(it.readAt, it.wroteAt).Add(e.target.VerifyAfter)
+	at := later(it.readAt, it.wroteAt).Add(e.state.target.VerifyAfter)
 	switch {
 	case !it.changed || it.busy:
 	case !it.unchecked() && !now.Before(at):
@@ -238,27 +240,27 @@ func (e *engine) readAgain(it *item, now time.Time) {
 		return
 	}
 	it.readAt = time.Time{}
-	it.wait(&e.agenda.changes, later(now, it.notBefore))
+	it.wait(&e.state.agenda.changes, later(now, it.notBefore))
 }
 
 // isIdle reports whether nothing is left to do but what waits for an event.
 func (e *engine) isIdle() bool {
-	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.judgementDue() && e.records.allStored() &&
+	return e.stored() && len(e.state.agenda.changes) == 0 && !e.guards.judgementDue() && e.state.records.allStored() &&
 		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
 }
 
 // stored reports whether everything was read and everything that is to be put
 // was put. Deletions may still wait: in a large registry there always is one.
 func (e *engine) stored() bool {
-	return e.complete() && e.listed != nil && e.calls == e.checks && len(e.unread)+len(e.agenda.arrivals) == 0 &&
-		!slices.ContainsFunc(e.agenda.changes, func(it *item) bool { return !it.waits() })
+	return e.state.complete() && e.state.listed != nil && e.calls == e.checks && len(e.state.unread)+len(e.state.agenda.arrivals) == 0 &&
+		!slices.ContainsFunc(e.state.agenda.changes, func(it *item) bool { return !it.waits() })
 }
 
 func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
-	e.opts.Workers, e.opts.Rate, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
-	e.opts.Debounce, e.opts.MaxDebounce, e.opts.Refresh = opts.Debounce, opts.MaxDebounce, opts.Refresh
-	for i, p := range e.pipelines {
+	e.state.opts.Workers, e.state.opts.Rate, e.state.opts.Timeout, e.state.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
+	e.state.opts.Debounce, e.state.opts.MaxDebounce, e.state.opts.Refresh = opts.Debounce, opts.MaxDebounce, opts.Refresh
+	for i, p := range e.state.pipelines {
 		if g, ok := guards[p.Name]; ok {
 			p.Guard = g
 			p.Guard.Mode = cmp.Or(g.Mode, GuardEnforce)
@@ -268,8 +270,10 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	e.guards.review(now)
 }
 
-// facts are what an engine knows of its sources, of its target, and of who leads.
-type facts struct {
+// A sharedState is what the engine and its parts know of the sources, of the target,
+// and of who leads. Each part has it as a field called state. Only the goroutine of the
+// engine touches it.
+type sharedState struct {
 	opts      Options
 	target    registry.Capabilities
 	planner   *plan.Planner
@@ -295,38 +299,38 @@ func capabilitiesOf(target registry.Target, dry bool) registry.Capabilities { //
 }
 
 // admitted returns what the first write waits for; nil: nothing.
-func (f *facts) admitted() error {
-	if f.target.Admission == nil {
+func (s *sharedState) admitted() error {
+	if s.target.Admission == nil {
 		return nil
 	}
-	return f.target.Admission()
+	return s.target.Admission()
 }
 
 // overlap returns how long a replaced entry of a group stays next to the entry that
 // replaces it.
-func (f *facts) overlap(group registry.Group) time.Duration {
-	if f.target.Overlap == nil {
+func (s *sharedState) overlap(group registry.Group) time.Duration {
+	if s.target.Overlap == nil {
 		return 0
 	}
-	return f.target.Overlap(group)
+	return s.target.Overlap(group)
 }
 
 // leads reports whether this replica leads.
-func (f *facts) leads() bool { return f.opts.Election == nil || f.lead.Role == RoleLeader }
+func (s *sharedState) leads() bool { return s.opts.Election == nil || s.lead.Role == RoleLeader }
 
 // acts reports whether there is something to write.
-func (f *facts) acts() bool { return f.leads() || f.target.Shared }
+func (s *sharedState) acts() bool { return s.leads() || s.target.Shared }
 
 // complete reports whether every source reported everything and still does.
-func (f *facts) complete() bool {
-	return !slices.ContainsFunc(f.pipelines, func(p *pipeline) bool { return !p.complete() })
+func (s *sharedState) complete() bool {
+	return !slices.ContainsFunc(s.pipelines, func(p *pipeline) bool { return !p.complete() })
 }
 
 // mayJudge reports whether what the target stores is known well enough to judge
 // what may be deleted: all of it was read, what is to be added was added once,
 // and what an earlier process recorded is known.
-func (f *facts) mayJudge() bool {
-	return f.listed != nil && len(f.unread)+len(f.agenda.arrivals) == 0 && f.records.loaded
+func (s *sharedState) mayJudge() bool {
+	return s.listed != nil && len(s.unread)+len(s.agenda.arrivals) == 0 && s.records.loaded
 }
 
 // Waits are for what the source may still say. While the process was suspended,

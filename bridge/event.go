@@ -52,7 +52,7 @@ const (
 
 // A journal reports what happens: events, observations and the log.
 type journal struct {
-	*facts
+	state *sharedState
 
 	now       time.Time
 	failing   int       // groups whose last call failed
@@ -62,16 +62,16 @@ type journal struct {
 }
 
 func (j *journal) observe(o Observation) {
-	if j.opts.Observe != nil {
-		j.opts.Observe(o)
+	if j.state.opts.Observe != nil {
+		j.state.opts.Observe(o)
 	}
 }
 
 // emit reports an event, where anybody listens.
 func (j *journal) emit(e Event) {
-	if j.opts.OnEvent != nil {
-		e.Time, e.Target = j.now, j.opts.Target
-		j.opts.OnEvent(e)
+	if j.state.opts.OnEvent != nil {
+		e.Time, e.Target = j.now, j.state.opts.Target
+		j.state.opts.OnEvent(e)
 	}
 }
 
@@ -86,12 +86,12 @@ func (j *journal) emitHold(h Hold, what string) {
 // logFailure logs failures: the first of an outage, each first refusal, and
 // then no more than one in a while.
 func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
-	level := j.opts.Log.Debug
+	level := j.state.opts.Log.Debug
 	refused := o.item.refused() && o.item.attempts == 1
-	if refused || j.failing == 1 && o.item.attempts == 1 || now.Sub(j.warnedAt) >= j.opts.Retry.Max {
-		level, j.warnedAt = j.opts.Log.Warn, now
+	if refused || j.failing == 1 && o.item.attempts == 1 || now.Sub(j.warnedAt) >= j.state.opts.Retry.Max {
+		level, j.warnedAt = j.state.opts.Log.Warn, now
 	}
-	level("target call failed", "target", j.opts.Target, "step", o.op, "group", o.item.group.String(),
+	level("target call failed", "target", j.state.opts.Target, "step", o.op, "group", o.item.group.String(),
 		"attempt", o.item.attempts, "groups_failing", j.failing, "retry_in", wait, "err", o.err)
 }
 
@@ -108,18 +108,18 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 	if n := len(it.lost); n > 0 {
 		e.Why = fmt.Sprintf("somebody deleted %d of them, or the registry lost them", n)
 	}
-	level := j.opts.Log.Debug
+	level := j.state.opts.Log.Debug
 	switch {
 	case it.missed > stubborn:
 		return
 	case it.missed == stubborn:
 		j.reportOverride(it)
 		return
-	case now.Sub(j.driftedAt) >= j.opts.Retry.Max: // the first of many
-		level, j.driftedAt = j.opts.Log.Warn, now
+	case now.Sub(j.driftedAt) >= j.state.opts.Retry.Max: // the first of many
+		level, j.driftedAt = j.state.opts.Log.Warn, now
 	}
 	j.emit(e)
-	level("entries of ours are not as they were written", "target", j.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
+	level("entries of ours are not as they were written", "target", j.state.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
 // reportOverride reports a group that others keep otherwise than it is written.
@@ -129,16 +129,16 @@ func (j *journal) reportOverride(it *item) {
 		Why: overridden, Release: "when whatever has them so ends",
 	}
 	j.emit(e)
-	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
+	j.state.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
 // reportRefusals reports a refusal that is new.
 func (j *journal) reportRefusals(it *item, err error) {
 	j.emit(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
-		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.opts.Retry.Max.String(),
+		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.state.opts.Retry.Max.String(),
 	})
-	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
+	j.state.opts.Log.Warn("target refused entries", "target", j.state.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
 // reportUnwritable reports a service of which no endpoint can be written, in one of its
@@ -150,7 +150,7 @@ func (j *journal) reportUnwritable(w *pipeline, one *projected) {
 	}
 	j.observe(Observation{Kind: ObservedUnwritable, Bridge: w.Name, Count: 1})
 	j.emit(Event{Kind: EventUnwritable, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
-	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
+	j.state.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
 }
 
 // winner names who has what a conflict is about.
@@ -161,7 +161,7 @@ func (j *journal) winner(c plan.Conflict) string {
 		return "its provider, which registered itself and took itself off while the source still has it: ours is written once the source has left it out, " +
 			"as when its pod restarts or select.exclude names it for one reload"
 	case c.RivalClaim:
-		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
+		return fmt.Sprintf("bridge %s, service %s", j.state.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":
 		who = "owner " + j.ownerName(c.Owner)
 	}
@@ -175,8 +175,8 @@ func (j *journal) winner(c plan.Conflict) string {
 // that is not known, by its mark.
 func (j *journal) ownerName(mark string) string {
 	name := ""
-	if j.opts.OwnerName != nil {
-		name = j.opts.OwnerName(mark)
+	if j.state.opts.OwnerName != nil {
+		name = j.state.opts.OwnerName(mark)
 	}
 	return cmp.Or(name, "mark:"+mark)
 }
@@ -184,7 +184,7 @@ func (j *journal) ownerName(mark string) string {
 // warnHold counts and logs a hold that began, or would have.
 func (j *journal) warnHold(b *scope, h *held) {
 	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: h.Count})
-	j.opts.Log.Warn("deletions exceed what the guard allows", "bridge", b.name, "mode", b.guard.Options.Mode,
+	j.state.opts.Log.Warn("deletions exceed what the guard allows", "bridge", b.name, "mode", b.guard.Options.Mode,
 		"hold", h.ID, "entries", h.Count, "reason", h.Reason, "ends", h.Release)
 }
 
@@ -193,7 +193,7 @@ func (j *journal) emitHoldEnd(b *scope, h *held, why string) {
 	if b.decided == "" {
 		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}
-	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.began, "reason", why)
+	j.state.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.began, "reason", why)
 }
 
 // EntryChange is one entry that was written or deleted, for whom and why.
@@ -230,7 +230,7 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 		counts[of{j.nameOf(o.item, w.New.Key, claimants[i]), opOf(w)}]++
 	}
 	for _, h := range o.change.Delete {
-		counts[of{j.nameOf(o.item, h.Key, j.planner.Winner(o.item.group, h.Key)), opDelete}]++
+		counts[of{j.nameOf(o.item, h.Key, j.state.planner.Winner(o.item.group, h.Key)), opDelete}]++
 	}
 	ops := make(map[string]int, 1)
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
@@ -240,7 +240,7 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 			Took: now.Sub(o.began), Latency: now.Sub(o.first),
 		})
 	}
-	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.OnEvent != nil || debug {
+	if debug := j.state.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.state.opts.OnEvent != nil || debug {
 		j.trace(o, claimants, debug, fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
 	}
 }
@@ -248,7 +248,7 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 // nameOf returns the bridge that claims a key or claimed it last.
 func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
 	if !claimant.IsZero() {
-		return j.pipelines[claimant.Bridge].Name
+		return j.state.pipelines[claimant.Bridge].Name
 	}
 	if o := it.orphans[key]; o != nil {
 		return o.scope.name
@@ -274,7 +274,7 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	add := func(c EntryChange) {
 		if debug {
-			j.opts.Log.Debug("entry written", "target", j.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
+			j.state.opts.Log.Debug("entry written", "target", j.state.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
 		if len(logged) < eventChanges {
@@ -283,7 +283,7 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 		}
 	}
 	for _, h := range o.change.Delete {
-		c := j.explain(o.item, h.Key, opDelete, j.planner.Winner(o.item.group, h.Key))
+		c := j.explain(o.item, h.Key, opDelete, j.state.planner.Winner(o.item.group, h.Key))
 		c.Before = h.Value
 		add(c)
 	}

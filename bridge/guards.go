@@ -17,7 +17,7 @@ import (
 // guards judge what may be deleted: one guard for each bridge, and one for each that
 // is not configured any more and left something.
 type guards struct {
-	*facts
+	state *sharedState
 
 	scopes      []*scope            // by bridge, and then those of bridges that are not configured
 	withOrphans map[*item]struct{}  // items with orphans
@@ -94,10 +94,10 @@ func (g *guards) scopeOf(o *orphan) *scope {
 	if !o.Origin.IsZero() {
 		return g.scopes[o.Origin.Bridge]
 	}
-	if g.opts.Author != nil {
-		o.author = g.opts.Author(o.entry())
-		if head, there := g.planner.Head(o.item.group); o.author == "" && there {
-			o.author = g.opts.Author(head)
+	if g.state.opts.Author != nil {
+		o.author = g.state.opts.Author(o.entry())
+		if head, there := g.state.planner.Head(o.item.group); o.author == "" && there {
+			o.author = g.state.opts.Author(head)
 		}
 	}
 	if o.author == "" {
@@ -113,13 +113,13 @@ func (g *guards) scopeOf(o *orphan) *scope {
 // nothing is deleted on ignorance.
 func (g *guards) veto(o *orphan) verdict {
 	keeps := Policy("")
-	for _, w := range g.pipelines {
+	for _, w := range g.state.pipelines {
 		if w == o.scope.pipeline || o.Origin.IsZero() && o.author == "" { // it may be of any
 			keeps = cmp.Or(keeps, w.forbidding())
 		}
 	}
-	for _, origin := range g.planner.FormerClaimants(o.item.group, o.Key) {
-		keeps = cmp.Or(keeps, g.pipelines[origin.Bridge].forbidding())
+	for _, origin := range g.state.planner.FormerClaimants(o.item.group, o.Key) {
+		keeps = cmp.Or(keeps, g.state.pipelines[origin.Bridge].forbidding())
 	}
 	if keeps != "" {
 		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps what is no longer claimed"}
@@ -135,20 +135,20 @@ func (g *guards) veto(o *orphan) verdict {
 // it or, of one that is not configured, of any that may have its services
 // now; or of another replica that may claim it.
 func (g *guards) unknownReason(o *orphan) error {
-	for _, origin := range g.planner.FormerClaimants(o.item.group, o.Key) {
-		if err := g.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
+	for _, origin := range g.state.planner.FormerClaimants(o.item.group, o.Key) {
+		if err := g.state.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
 			return err
 		}
 	}
 	if !o.Origin.IsZero() {
 		return nil
 	}
-	if g.opts.Differ != nil {
-		if why := g.opts.Differ(); why != "" && !g.planner.Offered(o.item.group) {
+	if g.state.opts.Differ != nil {
+		if why := g.state.opts.Differ(); why != "" && !g.state.planner.Offered(o.item.group) {
 			return errors.New(why)
 		}
 	}
-	for _, w := range g.pipelines {
+	for _, w := range g.state.pipelines {
 		reported := o.author == o.scope.name && o.scope.pipeline != nil
 		if reported && w != o.scope.pipeline {
 			continue
@@ -173,7 +173,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	until := b.guard.Until(o.item.group, o.Key)
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
-		if freed := b.guard.FreeSince(o.item.group, o.Key); g.records.unstored(b.recordOf(o.item.group), freed) {
+		if freed := b.guard.FreeSince(o.item.group, o.Key); g.state.records.unstored(b.recordOf(o.item.group), freed) {
 			return verdict{reason: ReasonPending, detail: "what was lost is being recorded", freed: freed}
 		}
 		return verdict{}
@@ -187,7 +187,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 		return verdict{reason: ReasonUnknown, detail: "the source cannot report"}
 	case guard.Settling:
 	}
-	if !g.mayJudge() {
+	if !g.state.mayJudge() {
 		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", at: now.Add(pulse)}
 	}
 	settling := verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), until: until}
@@ -201,10 +201,10 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 // to the guards what the target stores of their bridges there once what is claimed
 // is added: a write adds and deletes at once.
 func (g *guards) account(it *item, now time.Time) {
-	before, stored := it.orphans, make([]guard.Counts, len(g.pipelines)) // by scope
+	before, stored := it.orphans, make([]guard.Counts, len(g.state.pipelines)) // by scope
 	it.orphans = nil
-	if g.acts() {
-		for row := range g.planner.Rows(it.group) {
+	if g.state.acts() {
+		for row := range g.state.planner.Rows(it.group) {
 			if row.Claimed {
 				g.addClaimed(it, &stored[row.Origin.Bridge], row)
 			} else {
@@ -214,7 +214,7 @@ func (g *guards) account(it *item, now time.Time) {
 	}
 	for key, o := range before {
 		if it.orphans[key] != o && !o.Origin.IsZero() {
-			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
+			g.state.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
 		}
 	}
 	if len(it.orphans) > 0 {
@@ -230,7 +230,7 @@ func (g *guards) account(it *item, now time.Time) {
 func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
-	case !registry.IsEndpoint(row.Key), (refused || g.drains.has(it.group, row.Key)) && !row.Stored:
+	case !registry.IsEndpoint(row.Key), (refused || g.state.drains.has(it.group, row.Key)) && !row.Stored:
 	case row.Stored:
 		stored.Claimed++
 	default:
@@ -245,7 +245,7 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 		o = &orphan{Row: row, item: it, since: now}
 		o.scope = g.scopeOf(o)
 		if !o.Origin.IsZero() {
-			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
+			g.state.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
 		}
 	}
 	if it.orphans == nil {
@@ -257,7 +257,7 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 // report reports to the guards what is stored in a group, with its orphans, once that
 // is known.
 func (g *guards) report(it *item, stored []guard.Counts, now time.Time) {
-	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
+	if _, unread := g.state.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.state.planner.HoldsOurs(it.group)) {
 		return
 	}
 	stored = append(stored, make([]guard.Counts, len(g.scopes)-len(stored))...)
@@ -297,12 +297,12 @@ func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
 
 // judgementDue reports whether a guard has not judged yet what it observed.
 func (g *guards) judgementDue() bool {
-	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
+	return g.state.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
 }
 
 // judgeAll has each guard judge whose facts or time have changed.
 func (g *guards) judgeAll(s *step, now time.Time) {
-	if !g.mayJudge() || !g.acts() {
+	if !g.state.mayJudge() || !g.state.acts() {
 		return
 	}
 	for i, b := range g.scopes {
@@ -328,9 +328,9 @@ func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	b.changed, b.next, b.waits = false, r.Next, r.Waits
 	g.storeRecords(b, r.Changed, now)
 	g.release(b, r, now)
-	if h := b.holdStatus(g.opts.Target, r.Warned); h != nil {
-		g.journal.emitHold(h.Hold, "would be held back")
-		g.journal.warnHold(b, h)
+	if h := b.holdStatus(g.state.opts.Target, r.Warned); h != nil {
+		g.state.journal.emitHold(h.Hold, "would be held back")
+		g.state.journal.warnHold(b, h)
 	}
 	g.showHold(b, r, now)
 }
@@ -338,13 +338,13 @@ func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 // release makes the groups due in which something may be deleted.
 func (g *guards) release(b *scope, r guard.Round, now time.Time) {
 	for _, x := range r.Released {
-		if it := g.agenda.items[x.Service]; it != nil {
+		if it := g.state.agenda.items[x.Service]; it != nil {
 			for _, o := range it.orphans {
 				if o.scope == b {
 					o.released = cmp.Or(o.released, b.endOf(x.Cause))
 				}
 			}
-			g.agenda.touch(it, now)
+			g.state.agenda.touch(it, now)
 		}
 	}
 	g.touch(r.Free, now)
@@ -353,8 +353,8 @@ func (g *guards) release(b *scope, r guard.Round, now time.Time) {
 // touch makes groups due.
 func (g *guards) touch(groups []registry.Group, now time.Time) {
 	for _, group := range groups {
-		if it := g.agenda.items[group]; it != nil {
-			g.agenda.touch(it, now)
+		if it := g.state.agenda.items[group]; it != nil {
+			g.state.agenda.touch(it, now)
 		}
 	}
 }
@@ -366,7 +366,7 @@ func (g *guards) addScope(name string, w *pipeline) *scope {
 	if w != nil {
 		o = w.Guard
 	}
-	if g.dry {
+	if g.state.dry {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
 	sum := sha256.Sum256([]byte(name))
@@ -391,8 +391,8 @@ func (g *guards) restart(b *scope, now time.Time) {
 
 // reset forgets all that the guard of a scope knows: another replica judges, or did.
 func (g *guards) reset(b *scope) {
-	if b.held != nil && !g.acts() {
-		g.journal.emitHoldEnd(b, b.held, "another replica leads by now")
+	if b.held != nil && !g.state.acts() {
+		g.state.journal.emitHoldEnd(b, b.held, "another replica leads by now")
 	}
 	b.held, b.denied, b.waits = nil, nil, false
 	b.guard, b.changed = guard.New(b.guard.Options, nil), true
@@ -403,6 +403,6 @@ func (g *guards) reset(b *scope) {
 func (g *guards) review(now time.Time) {
 	for _, it := range inOrder(maps.Keys(g.withOrphans)) {
 		g.account(it, now)
-		g.agenda.touch(it, now)
+		g.state.agenda.touch(it, now)
 	}
 }

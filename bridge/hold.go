@@ -136,7 +136,7 @@ func (b *scope) endOf(cause string) string {
 // showHold reports a hold that began, changed or ended.
 func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	before := b.held
-	b.held, b.denied = b.holdStatus(g.opts.Target, b.guard.Hold()), b.holdStatus(g.opts.Target, b.guard.Denied())
+	b.held, b.denied = b.holdStatus(g.state.opts.Target, b.guard.Hold()), b.holdStatus(g.state.opts.Target, b.guard.Denied())
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
 	}
@@ -147,16 +147,16 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 		if len(r.Released) > 0 {
 			why = r.Released[0].Cause
 		}
-		g.journal.emitHoldEnd(b, before, cmp.Or(b.decided, why))
+		g.state.journal.emitHoldEnd(b, before, cmp.Or(b.decided, why))
 	case h != nil && before == nil:
 		g.touch(h.Groups, now) // whose services say from now on that they are held
-		g.journal.emitHold(h.Hold, "held back")
-		g.journal.warnHold(b, h)
+		g.state.journal.emitHold(h.Hold, "held back")
+		g.state.journal.warnHold(b, h)
 	case h != nil && before.ID != h.ID:
 		g.touch(h.Groups, now)
-		g.journal.emitHold(h.Hold, "held back, its entries changed")
+		g.state.journal.emitHold(h.Hold, "held back, its entries changed")
 	case h != nil && before.Release != h.Release:
-		g.journal.emitHold(h.Hold, "held back, what ends it changed")
+		g.state.journal.emitHold(h.Hold, "held back, what ends it changed")
 	}
 	b.decided = ""
 }
@@ -174,13 +174,13 @@ func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, err
 		return nil, ErrNoHold
 	}
 	tried := make(chan error, 1)
-	if !g.records.stores {
+	if !g.state.records.stores {
 		tried <- errNoRecords
 		return tried, nil
 	}
 	r := newRecord(recordDecisions, id, d)
 	r.tried = tried
-	g.records.add(r)
+	g.state.records.add(r)
 	return tried, nil
 }
 
@@ -199,7 +199,7 @@ func (g *guards) hold(id string) *held {
 // applyDecision applies to the guards what a person decided about the hold of an id or, if
 // it ended, about the keys that it had.
 func (g *guards) applyDecision(id string, d decision, h *held, now time.Time) {
-	g.records.applied[id] = d
+	g.state.records.applied[id] = d
 	if h != nil {
 		d.Keys = h.keys
 	}
@@ -228,16 +228,16 @@ func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
 	if d.Approved {
 		e.Kind, e.What, e.Why, e.Release = EventRelease, "hold ended", what, ""
 	}
-	g.journal.emit(e)
-	g.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
+	g.state.journal.emit(e)
+	g.state.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
 }
 
 // applyRecorded applies decisions that were recorded.
 func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
-	if !g.mayJudge() {
+	if !g.state.mayJudge() {
 		return
 	}
-	maps.DeleteFunc(g.records.applied, func(id string, d decision) bool {
+	maps.DeleteFunc(g.state.records.applied, func(id string, d decision) bool {
 		_, kept := decisions[id]
 		return !kept && now.Sub(d.At).Abs() >= decisionTerm
 	})
@@ -245,11 +245,11 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 		d := decisions[id]
 		age := now.Sub(d.At).Abs()
 		old := age >= decisionTerm
-		if !g.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
+		if !g.state.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
 			g.applyDecision(id, d, g.hold(id), now)
 		}
-		if (old || g.carriedOut(d, age)) && g.leads() && g.hold(id) == nil {
-			g.records.keep(recordDecisions, id, nil)
+		if (old || g.carriedOut(d, age)) && g.state.leads() && g.hold(id) == nil {
+			g.state.records.keep(recordDecisions, id, nil)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func (g *guards) carriedOut(d decision, age time.Duration) bool {
 
 // orphan returns the orphan of a key; nil where none is known.
 func (g *guards) orphan(k guard.Key) *orphan {
-	if it := g.agenda.items[k.Service]; it != nil {
+	if it := g.state.agenda.items[k.Service]; it != nil {
 		return it.orphans[k.Key]
 	}
 	return nil
@@ -271,27 +271,27 @@ func (g *guards) orphan(k guard.Key) *orphan {
 // publishHolds has the holds of this leader recorded in place of those that are,
 // so that standbys show them.
 func (g *guards) publishHolds() {
-	if !g.leads() || !g.mayJudge() || g.judgementDue() { // the holds of the leader before may be its own in a moment
+	if !g.state.leads() || !g.state.mayJudge() || g.judgementDue() { // the holds of the leader before may be its own in a moment
 		return
 	}
 	ours := make(map[string]bool)
 	for _, b := range g.scopes {
 		for _, h := range b.holds() {
-			if g.opts.Election == nil {
+			if g.state.opts.Election == nil {
 				break
 			}
 			shown := h.Hold
 			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
 			shown.Groups = shown.Groups[:min(len(shown.Groups), recordedEntries)]
-			if next := newRecord(recordHolds, shown.ID, shown); next.text != newRecord(recordHolds, shown.ID, g.records.holds[shown.ID]).text {
-				g.records.add(next)
+			if next := newRecord(recordHolds, shown.ID, shown); next.text != newRecord(recordHolds, shown.ID, g.state.records.holds[shown.ID]).text {
+				g.state.records.add(next)
 			}
 			ours[shown.ID] = true
 		}
 	}
-	for id := range g.records.holds {
+	for id := range g.state.records.holds {
 		if !ours[id] {
-			g.records.keep(recordHolds, id, nil)
+			g.state.records.keep(recordHolds, id, nil)
 		}
 	}
 }
@@ -299,8 +299,8 @@ func (g *guards) publishHolds() {
 // otherHolds returns the holds that another replica recorded and that are none of
 // this process, in the order of their ids.
 func (g *guards) otherHolds() (list []Hold) {
-	for _, id := range slices.Sorted(maps.Keys(g.records.holds)) {
-		if h := g.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else nobody's
+	for _, id := range slices.Sorted(maps.Keys(g.state.records.holds)) {
+		if h := g.state.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else nobody's
 			list = append(list, h)
 		}
 	}

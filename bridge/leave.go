@@ -18,7 +18,7 @@ const handover = 3 * time.Second
 // another owner that waits for these keys would store its entries only afterwards.
 func (d *draft) leave(change registry.Change) registry.Change {
 	it := d.item
-	if d.target.Leave == nil || endpoints(change.Delete) == 0 ||
+	if d.state.target.Leave == nil || endpoints(change.Delete) == 0 ||
 		slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		it.leftAt = time.Time{}
 		return change
@@ -48,13 +48,13 @@ func (d *draft) leave(change registry.Change) registry.Change {
 func (d *draft) leaving(change registry.Change) (puts []registry.Write, waits bool) {
 	marked := make(map[string]bool)
 	for _, h := range change.Delete {
-		marked[h.Key] = marked[h.Key] || d.target.Leave(h.Entry) == h.Entry
+		marked[h.Key] = marked[h.Key] || d.state.target.Leave(h.Entry) == h.Entry
 	}
 	for _, h := range change.Delete {
-		if !registry.IsEndpoint(h.Key) || !h.Live || d.planner.Taken(change.Group, h.Key) {
+		if !registry.IsEndpoint(h.Key) || !h.Live || d.state.planner.Taken(change.Group, h.Key) {
 			continue
 		}
-		left := d.target.Leave(h.Entry)
+		left := d.state.target.Leave(h.Entry)
 		if refused, tried := d.item.refusals[h.Key]; tried && refused.value == left.Value {
 			continue
 		}

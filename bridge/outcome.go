@@ -21,7 +21,7 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 		return
 	}
 	e.budget.callDone(o.began, o.err, now)
-	e.journal.observe(Observation{Kind: ObservedCall, Op: o.op, Count: 1, Took: now.Sub(o.began), Err: o.err})
+	e.state.journal.observe(Observation{Kind: ObservedCall, Op: o.op, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	switch {
 	case o.op == opWrite && errors.Is(o.err, registry.ErrRefused):
 		e.applyRefusal(o, now)
@@ -30,7 +30,7 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 	case o.op == opList:
 		e.clearFailure(o.item)
 		e.applyList(o, now)
-		o.item.wait(&e.agenda.refreshes, now.Add(e.opts.Refresh))
+		o.item.wait(&e.state.agenda.refreshes, now.Add(e.state.opts.Refresh))
 		o.item.repeat(now)
 	case o.op == opRead:
 		e.applyReading(o, now)
@@ -44,27 +44,27 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 // applyList handles the target's list of groups and puts those that are new
 // on the agenda.
 func (e *engine) applyList(o outcome, now time.Time) {
-	before := e.listed
-	e.listed, e.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
+	before := e.state.listed
+	e.state.listed, e.state.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
 	for _, group := range o.groups {
-		e.listed[group] = struct{}{}
+		e.state.listed[group] = struct{}{}
 		if _, old := before[group]; old && !e.relist {
 			continue
 		}
-		if it, isNew := e.agenda.item(group); isNew {
-			e.unread[group] = struct{}{}
-			it.wait(&e.agenda.refreshes, now)
+		if it, isNew := e.state.agenda.item(group); isNew {
+			e.state.unread[group] = struct{}{}
+			it.wait(&e.state.agenda.refreshes, now)
 		}
 	}
 	e.relist = false
-	if !e.records.tried {
-		e.records.awaited = now.Add(recordsAwaited)
+	if !e.state.records.tried {
+		e.state.records.awaited = now.Add(recordsAwaited)
 	}
-	e.planner.Forget(func(group registry.Group) bool { _, there := e.listed[group]; return there })
+	e.state.planner.Forget(func(group registry.Group) bool { _, there := e.state.listed[group]; return there })
 	if before != nil {
 		return
 	}
-	for _, group := range slices.SortedFunc(e.planner.Groups(), registry.Group.Compare) {
+	for _, group := range slices.SortedFunc(e.state.planner.Groups(), registry.Group.Compare) {
 		e.touch(group, now)
 	}
 }
@@ -74,9 +74,9 @@ func (e *engine) applyList(o outcome, now time.Time) {
 func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
 	// Who writes nothing reads what others write; and another owner may replace what leaves.
-	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.acts()
-	e.drains.observe(it.group, o.stored)
-	differs := e.planner.Observe(it.group, o.stored) && believed
+	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.state.acts()
+	e.state.drains.observe(it.group, o.stored)
+	differs := e.state.planner.Observe(it.group, o.stored) && believed
 	e.compareContradicted(it.group, now)
 	it.sure, it.lost = false, nil
 	if differs && it.unchecked() {
@@ -84,28 +84,28 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 	}
 	it.checkAt = time.Time{}
 	if differs {
-		it.lost = e.planner.Lost()
-		e.journal.reportDrift(it, now)
+		it.lost = e.state.planner.Lost()
+		e.state.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
-	it.arrive = it.arrive && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.opts.Owner })
+	it.arrive = it.arrive && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner })
 	e.guards.account(it, now)
 	e.markRead(it.group, now)
 	if it.change.pending() {
-		e.agenda.pace(it)
+		e.state.agenda.pace(it)
 	} else {
-		it.wait(&e.agenda.changes, it.at)
+		it.wait(&e.state.agenda.changes, it.at)
 	}
 }
 
 // markRead records that a group was read or cannot be; when it was the last of
 // those listed at first, orphans may be judged.
 func (e *engine) markRead(group registry.Group, now time.Time) {
-	if _, waiting := e.unread[group]; !waiting {
+	if _, waiting := e.state.unread[group]; !waiting {
 		return
 	}
-	delete(e.unread, group)
-	if len(e.unread) == 0 {
+	delete(e.state.unread, group)
+	if len(e.state.unread) == 0 {
 		e.guards.review(now)
 		e.compareAllRegistrations(now)
 	}
@@ -117,24 +117,24 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 // refreshes in the end.
 func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
-	e.journal.reportWrite(o, e.planner.Applied(o.change), now)
-	it.recordReplaced(o.change, e.overlap(it.group), now)
+	e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)
+	it.recordReplaced(o.change, e.state.overlap(it.group), now)
 	it.arrive, it.lost = false, nil
 	e.guards.account(it, now)
 	e.clearFailure(it)
 	it.wroteAt, e.view.lastWrite = now, now
 	it.markCaughtUp()
 	switch {
-	case e.target.VerifyAfter > 0:
-		it.checkAt = now.Add(registry.Backoff{Min: e.target.VerifyAfter, Max: max(e.target.VerifyAfter, e.opts.Refresh)}.After(it.missed + 1))
+	case e.state.target.VerifyAfter > 0:
+		it.checkAt = now.Add(registry.Backoff{Min: e.state.target.VerifyAfter, Max: max(e.state.target.VerifyAfter, e.state.opts.Refresh)}.After(it.missed + 1))
 	case !it.watched && e.watches(it): // it was never read; a reading begins the watch
 		it.checkAt = now
 	}
 	switch {
 	case it.change.pending():
-		e.agenda.pace(it)
+		e.state.agenda.pace(it)
 	case len(it.refusals) > 0: // some may be written by now
-		it.wait(&e.agenda.changes, now)
+		it.wait(&e.state.agenda.changes, now)
 	default:
 		e.park(it)
 	}
@@ -149,10 +149,10 @@ func (e *engine) finish(it *item, now time.Time) {
 	if !it.unchecked() {
 		it.missed = 0
 	}
-	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Debounce
-	if idle && !e.contradictions.has(it.group) && e.planner.Drop(it.group) {
+	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.state.opts.Debounce
+	if idle && !e.contradictions.has(it.group) && e.state.planner.Drop(it.group) {
 		it.markDirty()
-		delete(e.agenda.items, it.group)
+		delete(e.state.agenda.items, it.group)
 		return
 	}
 	e.park(it)
@@ -160,7 +160,7 @@ func (e *engine) finish(it *item, now time.Time) {
 
 // park makes a group due when a deletion that waits may go, or for a refresh.
 func (e *engine) park(it *item) {
-	refresh := it.refreshes(e.opts.Refresh)
+	refresh := it.refreshes(e.state.opts.Refresh)
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}
@@ -168,9 +168,9 @@ func (e *engine) park(it *item) {
 		refresh = earlier(refresh, it.refusedAt)
 	}
 	if it.wakeAt.IsZero() {
-		it.wait(&e.agenda.refreshes, refresh)
+		it.wait(&e.state.agenda.refreshes, refresh)
 	} else {
-		it.wait(&e.agenda.changes, earlier(it.wakeAt, refresh))
+		it.wait(&e.state.agenda.changes, earlier(it.wakeAt, refresh))
 	}
 	it.parked = true
 }
@@ -181,9 +181,9 @@ func (e *engine) clearFailure(it *item) {
 		return
 	}
 	it.attempts, it.err = 0, nil
-	if e.journal.failing--; e.journal.failing == 0 {
+	if e.state.journal.failing--; e.state.journal.failing == 0 {
 		e.view.lastError = nil
-		e.opts.Log.Info("target calls succeed again", "target", e.opts.Target)
+		e.state.opts.Log.Info("target calls succeed again", "target", e.state.opts.Target)
 	}
 }
 
@@ -208,18 +208,18 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 		it.refusals[key] = refusal{tried[key], why}
 	}
 	if !now.Before(it.refusedAt) {
-		it.refusedAt = now.Add(e.opts.Retry.Max)
+		it.refusedAt = now.Add(e.state.opts.Retry.Max)
 	}
 	if isNew {
-		e.journal.reportRefusals(it, o.err)
+		e.state.journal.reportRefusals(it, o.err)
 	}
-	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
+	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 	if o.change = o.change.Except(refused); named && !o.change.Empty() {
 		e.applyWrite(o, now)
 		return
 	}
 	e.guards.account(it, now) // what is refused replaces nothing
-	it.wait(&e.agenda.changes, now)
+	it.wait(&e.state.agenda.changes, now)
 	it.repeat(now)
 }
 
@@ -251,20 +251,20 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 	it.attempts++
 	it.err, e.view.lastError = o.err, o.err
 	if it.attempts == 1 {
-		e.journal.failing++
+		e.state.journal.failing++
 	}
-	queue, wait := &e.agenda.changes, e.opts.Retry.After(it.attempts)
+	queue, wait := &e.state.agenda.changes, e.state.opts.Retry.After(it.attempts)
 	if it.refused() {
 		it.markCaughtUp() // it cannot be brought further
 		if it.attempts == 1 {
-			e.journal.emit(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
+			e.state.journal.emit(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
 		}
-		queue, wait = &e.agenda.refreshes, e.opts.Retry.Max
+		queue, wait = &e.state.agenda.refreshes, e.state.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)
 	it.wait(queue, it.notBefore)
-	e.journal.logFailure(o, wait, now)
-	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
+	e.state.journal.logFailure(o, wait, now)
+	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 }
 
 // applyRace puts a group back that another changed since it was read: it is read
@@ -272,14 +272,14 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 func (e *engine) applyRace(it *item, now time.Time) {
 	it.races++
 	if it.races == contested {
-		e.journal.reportOverride(it)
+		e.state.journal.reportOverride(it)
 	}
 	it.notBefore = now
 	if it.races > 1 {
-		it.notBefore = now.Add(e.opts.Retry.After(it.races - 1))
+		it.notBefore = now.Add(e.state.opts.Retry.After(it.races - 1))
 	}
-	it.wait(&e.agenda.changes, it.notBefore)
-	e.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
+	it.wait(&e.state.agenda.changes, it.notBefore)
+	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
 }
 
 // A refusal is what a target refuses under a key. It waits by itself, so that
@@ -325,7 +325,7 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 func (d *draft) addRefusals() {
 	by := make(map[plan.Origin]registry.Refused)
 	for key, r := range d.item.refusals {
-		origin := d.planner.Winner(d.item.group, key)
+		origin := d.state.planner.Winner(d.item.group, key)
 		if origin.IsZero() && d.item.orphans[key] != nil {
 			origin = d.item.orphans[key].Origin
 		}

@@ -339,10 +339,10 @@ func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 	names := make(map[string]bool)
 	for _, r := range changed {
 		name := b.recordOf(r.Service).name
-		all := g.records.guards[name]
+		all := g.state.records.guards[name]
 		if all == nil {
 			all = make(map[registry.Group]guard.Record)
-			g.records.guards[name] = all
+			g.state.records.guards[name] = all
 		}
 		if all[r.Service] = r; r.Empty() {
 			delete(all, r.Service)
@@ -350,29 +350,29 @@ func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 		names[name] = true
 	}
 	for name := range names {
-		all := slices.SortedFunc(maps.Values(g.records.guards[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
+		all := slices.SortedFunc(maps.Values(g.state.records.guards[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
 		if len(all) == 0 {
-			g.records.keepSince(now, recordGuard, name, nil)
+			g.state.records.keepSince(now, recordGuard, name, nil)
 		} else {
-			g.records.keepSince(now, recordGuard, name, all)
+			g.state.records.keepSince(now, recordGuard, name, all)
 		}
 	}
 }
 
 // load gives the guards what an earlier process recorded.
 func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
-	g.records.loaded = true
-	clear(g.records.guards)
+	g.state.records.loaded = true
+	clear(g.state.records.guards)
 	for name, list := range guards {
-		g.records.guards[name] = make(map[registry.Group]guard.Record, len(list))
+		g.state.records.guards[name] = make(map[registry.Group]guard.Record, len(list))
 		for _, r := range list {
-			g.records.guards[name][r.Service] = r
+			g.state.records.guards[name][r.Service] = r
 		}
 	}
 	for _, b := range g.scopes {
 		g.restore(b)
 	}
-	for _, it := range g.agenda.items {
+	for _, it := range g.state.agenda.items {
 		g.account(it, now)
 	}
 }
@@ -380,7 +380,7 @@ func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
 // restore gives the guard of a scope what was recorded of it.
 func (g *guards) restore(b *scope) {
 	var all []guard.Record
-	for name, list := range g.records.guards {
+	for name, list := range g.state.records.guards {
 		for group, r := range list {
 			if b.recordOf(group).name == name {
 				all = append(all, r)
@@ -393,24 +393,24 @@ func (g *guards) restore(b *scope) {
 
 // recordsSynced applies what the records say.
 func (g *guards) recordsSynced(o outcome, now time.Time) {
-	r := g.records
+	r := g.state.records
 	if o.err != nil && r.err == nil {
-		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
+		g.state.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.state.opts.Target, "err", o.err)
 	}
 	r.callDone(o, now)
 	for _, it := range inOrder(maps.Keys(g.recording)) {
-		g.agenda.touch(it, now)
+		g.state.agenda.touch(it, now)
 	}
 	if o.consulted.drained != nil && !r.tried {
 		r.tried = true
-		g.drains.load(o.consulted.drained)
-		for _, it := range g.agenda.all() {
-			g.agenda.touch(it, now)
+		g.state.drains.load(o.consulted.drained)
+		for _, it := range g.state.agenda.all() {
+			g.state.agenda.touch(it, now)
 		}
 	}
 	if o.consulted.guards != nil {
 		g.load(o.consulted.guards, now)
-		g.drains.forget()
+		g.state.drains.forget()
 	}
 	if o.consulted.holds != nil {
 		r.holds = o.consulted.holds

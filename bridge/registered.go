@@ -98,7 +98,7 @@ func groupsOf(list []plan.Contradiction) (groups []registry.Group) {
 // A group that contradicts it is read and watched like one with claims: what is shown stays
 // true.
 func (e *engine) compareRegistrations(it *item, now time.Time) {
-	found := e.planner.Contradictions(it.group)
+	found := e.state.planner.Contradictions(it.group)
 	if slices.EqualFunc(found, it.contradictions, plan.Contradiction.Equal) {
 		return
 	}
@@ -106,15 +106,15 @@ func (e *engine) compareRegistrations(it *item, now time.Time) {
 	it.contradictions = found
 	it.markDirty()
 	for _, group := range e.contradictions.set(it.group, before, found) {
-		if other, isNew := e.agenda.item(group); isNew {
-			other.wait(&e.agenda.refreshes, now)
+		if other, isNew := e.state.agenda.item(group); isNew {
+			other.wait(&e.state.agenda.refreshes, now)
 		}
 	}
 }
 
 // compareAllRegistrations does so for every group, once all that are listed were read.
 func (e *engine) compareAllRegistrations(now time.Time) {
-	for _, it := range e.agenda.all() {
+	for _, it := range e.state.agenda.all() {
 		e.compareRegistrations(it, now)
 	}
 }
@@ -122,7 +122,7 @@ func (e *engine) compareAllRegistrations(now time.Time) {
 // compareContradicted does so for the groups whose claims a group contradicts.
 func (e *engine) compareContradicted(group registry.Group, now time.Time) {
 	for _, other := range slices.SortedFunc(maps.Keys(e.contradictions.by[group]), registry.Group.Compare) {
-		if it := e.agenda.items[other]; it != nil {
+		if it := e.state.agenda.items[other]; it != nil {
 			e.compareRegistrations(it, now)
 		}
 	}

@@ -572,10 +572,10 @@ func (w *world) agrees() {
 	got := e.view.status()
 	anew := newView(e)
 	anew.lastRead, anew.lastWrite, anew.lastError = e.view.lastRead, e.view.lastWrite, e.view.lastError
-	for _, it := range e.agenda.items {
+	for _, it := range e.state.agenda.items {
 		it.markDirty()
 	}
-	for _, p := range e.pipelines {
+	for _, p := range e.state.pipelines {
 		p.reasons, p.unknowns = make(map[Reason]int), make(map[string]string)
 		for n := range p.services {
 			p.markDirty(n)

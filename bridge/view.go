@@ -20,7 +20,7 @@ const publishEvery = 100 * time.Millisecond
 // A view has the status of an engine as it was a moment ago. The engine brings it
 // up to date; whoever asks reads it without waiting for the engine's next turn.
 type view struct {
-	*facts
+	state *sharedState
 
 	engine    *engine
 	published time.Time // when status was last brought up to date
@@ -45,7 +45,7 @@ type row struct {
 
 func newView(e *engine) *view {
 	return &view{
-		facts: e.facts, engine: e, head: Status{Target: e.opts.Target, Owner: e.opts.Owner, Holds: []Hold{}},
+		state: e.state, engine: e, head: Status{Target: e.state.opts.Target, Owner: e.state.opts.Owner, Holds: []Hold{}},
 		services: make(map[plan.Origin]*row), kept: make(map[registry.Group][]omission),
 	}
 }
@@ -66,21 +66,21 @@ func (v *view) update(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.published = now
-	for _, it := range v.agenda.dirty {
+	for _, it := range v.state.agenda.dirty {
 		it.dirty = false
 		v.updateGroup(it)
 	}
-	v.agenda.dirty = nil
-	for _, w := range v.pipelines {
+	v.state.agenda.dirty = nil
+	for _, w := range v.state.pipelines {
 		for name := range w.dirty {
 			v.updateService(w, plan.Origin{Bridge: w.index, Service: name})
 		}
 		w.dirty = make(map[registry.Name]struct{})
 	}
 	v.head = v.numbers(now)
-	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.admitted() == nil { // else who writes there may be another
+	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.state.admitted() == nil { // else who writes there may be another
 		v.inSync = true
-		v.opts.Log.Info("in sync", "target", v.opts.Target, "entries", v.head.Owned)
+		v.state.opts.Log.Info("in sync", "target", v.state.opts.Target, "entries", v.head.Owned)
 	}
 }
 
@@ -89,19 +89,19 @@ func (v *view) update(now time.Time) {
 func (v *view) updateGroup(it *item) {
 	it.reason, it.detail = v.finding(it)
 	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
-	it.others = v.planner.SelfRegistered(it.group)
+	it.others = v.state.planner.SelfRegistered(it.group)
 	delete(v.kept, it.group)
 	for _, n := range it.omissions {
 		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
 			v.kept[it.group] = append(v.kept[it.group], n)
 		}
 	}
-	for _, origin := range v.planner.Claimants(it.group) {
-		v.pipelines[origin.Bridge].markDirty(origin.Service)
+	for _, origin := range v.state.planner.Claimants(it.group) {
+		v.state.pipelines[origin.Bridge].markDirty(origin.Service)
 	}
 	for _, o := range it.orphans {
 		if !o.Origin.IsZero() {
-			v.pipelines[o.Origin.Bridge].markDirty(o.Origin.Service)
+			v.state.pipelines[o.Origin.Bridge].markDirty(o.Origin.Service)
 		}
 	}
 }
@@ -129,10 +129,10 @@ func (v *view) updateService(w *pipeline, origin plan.Origin) {
 // service returns the row of a service. What is said of it lies with the
 // groups that it claims in or left something in.
 func (v *view) service(origin plan.Origin, s *service) *row {
-	w, details := v.pipelines[origin.Bridge], []string(nil)
+	w, details := v.state.pipelines[origin.Bridge], []string(nil)
 	out := &row{ServiceStatus: ServiceStatus{
 		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
-		Groups: v.planner.GroupsOf(origin), Entries: v.planner.EntriesOf(origin),
+		Groups: v.state.planner.GroupsOf(origin), Entries: v.state.planner.EntriesOf(origin),
 	}}
 	add := func(reason Reason, detail string) { // the worst of all reasons, with all that is said about it
 		if reason.Compare(out.Reason) > 0 {
@@ -152,7 +152,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		out.Groups = slices.Compact(out.Groups)
 	}
 	for _, group := range out.Groups {
-		it := v.agenda.items[group]
+		it := v.state.agenda.items[group]
 		if it == nil {
 			add(ReasonPending, "the target was not listed yet")
 			continue
@@ -170,7 +170,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 			}
 			out.Until = soonest(out.Until, n.until)
 			if c := n.conflict; c != nil {
-				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.journal.winner(*c)})
+				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.state.journal.winner(*c)})
 			}
 		}
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
@@ -209,7 +209,7 @@ func winnersOf(conflicts []Conflict) (all []string) {
 
 // finding says how far a group is, and what is kept in it.
 func (v *view) finding(it *item) (Reason, string) {
-	if who, standby := v.standby(it); standby {
+	if who, standby := v.state.standby(it); standby {
 		return ReasonStandby, who
 	}
 	reason, detail := it.finding()
@@ -225,16 +225,16 @@ func (v *view) finding(it *item) (Reason, string) {
 
 // numbers returns the head of status as it is now.
 func (v *view) numbers(now time.Time) Status {
-	counts := v.planner.Counts()
+	counts := v.state.planner.Counts()
 	s := Status{
-		Target: v.opts.Target, Owner: v.opts.Owner, Listed: v.listed != nil,
-		Groups: len(v.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
-		Arriving: len(v.agenda.arrivals), Budget: v.engine.budget.calls(),
+		Target: v.state.opts.Target, Owner: v.state.opts.Owner, Listed: v.state.listed != nil,
+		Groups: len(v.state.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
+		Arriving: len(v.state.agenda.arrivals), Budget: v.engine.budget.calls(),
 		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: text(v.lastError),
-		Unrecorded: text(v.engine.records.problem()),
+		Unrecorded: text(v.engine.state.records.problem()),
 		Holds:      v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
 	}
-	queue, first := v.agenda.due(now)
+	queue, first := v.state.agenda.due(now)
 	for it, freed := range v.engine.guards.recording { // a deletion that waits for its record is due
 		if first = earlier(first, freed); it.in == nil || it.at.After(now) { // else it is counted
 			queue++
@@ -252,10 +252,10 @@ func (v *view) numbers(now time.Time) Status {
 		s.Counts.Holds++
 		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 	}
-	for _, w := range v.pipelines {
+	for _, w := range v.state.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{
 			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
-			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.BridgeEntries(w.index),
+			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.state.planner.BridgeEntries(w.index),
 			Services: len(w.services), Reasons: w.reasons, Nothing: v.nothing(w),
 		})
 	}
@@ -265,7 +265,7 @@ func (v *view) numbers(now time.Time) Status {
 // nothing returns an example of why a bridge claims nothing, though its source has
 // services; empty if it claims something.
 func (v *view) nothing(w *pipeline) string {
-	if v.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
+	if v.state.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
 		return ""
 	}
 	var first registry.Name
@@ -343,7 +343,7 @@ func (v *view) status() Status {
 
 // listError returns the error of a target that may not be listed; nil where it may.
 func (v *view) listError() error {
-	if list := v.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
+	if list := v.state.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
 		return list.err
 	}
 	return nil
@@ -352,10 +352,10 @@ func (v *view) listError() error {
 // plan returns what has to be written to every group, and what is held back and why.
 func (v *view) plan(now time.Time) []Planned {
 	var out []Planned
-	for _, group := range slices.SortedFunc(v.planner.Groups(), registry.Group.Compare) {
-		it, _ := v.agenda.item(group)
-		full, _ := v.planner.Change(group)
-		d := draft{facts: v.facts, guards: v.engine.guards, item: it, now: now}
+	for _, group := range slices.SortedFunc(v.state.planner.Groups(), registry.Group.Compare) {
+		it, _ := v.state.agenda.item(group)
+		full, _ := v.state.planner.Change(group)
+		d := draft{state: v.state, guards: v.engine.guards, item: it, now: now}
 		p := Planned{Change: d.allow()}
 		it.markDirty()
 		for _, h := range full.Delete {
