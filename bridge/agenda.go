@@ -18,7 +18,7 @@ type item struct {
 	slot
 	freshness
 	failureState
-	shown
+	shownState
 
 	group    registry.Group
 	arrive   bool // nothing was written to the group yet, and nothing of ours was there
@@ -63,8 +63,8 @@ type failureState struct {
 	refusedAt time.Time          // from when on they are tried again
 }
 
-// shown is what status says of a group.
-type shown struct {
+// A shownState is what status says of a group.
+type shownState struct {
 	omissions []omission // what is left undone, and why
 	dirty     bool       // see agenda.dirty
 

@@ -20,11 +20,11 @@ type call struct {
 	change  registry.Change // of a write
 	first   time.Time       // when the first of the changes written was seen
 	began   time.Time
-	until   time.Time // when it is given up at the latest
-	records []record  // to be stored
-	guards  bool      // the records of the guards are read too
-	drained bool      // those of drained places are read too
-	looks   bool      // those that other replicas change are read too
+	until   time.Time       // when it is given up at the latest
+	records []pendingRecord // to be stored
+	guards  bool            // the records of the guards are read too
+	drained bool            // those of drained places are read too
+	looks   bool            // those that other replicas change are read too
 }
 
 // isCheck reports whether a call reads a group for no more than a refresh.
@@ -86,7 +86,7 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	g.publishHolds()
 	r.await(now)
 	if !r.loaded && !g.state.target.Shared { // what was to be stored before is older than what is there
-		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
+		maps.DeleteFunc(r.pending, func(n recordName, _ pendingRecord) bool { return n.kind == recordGuard })
 	}
 	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.state.opts.Timeout)})
 }

@@ -18,8 +18,8 @@ type drains struct {
 	groups map[registry.Group]map[string]bool // places, see plan.Place
 }
 
-// A drain is a record of drains.
-type drain struct {
+// A drainRecord is a record of drains.
+type drainRecord struct {
 	Group  registry.Group `json:"group"`
 	Places []string       `json:"places"`
 }
@@ -89,27 +89,27 @@ func (d *drains) set(group registry.Group, place string, drained bool) bool { //
 	return true
 }
 
-func drainRecord(group registry.Group) string { return fmt.Sprintf("%02x", hash(group)%buckets) }
+func drainRecordName(group registry.Group) string { return fmt.Sprintf("%02x", hash(group)%buckets) }
 
 // store has the record with a group be written.
 func (d *drains) store(group registry.Group) {
-	name := drainRecord(group)
-	var all []drain
+	name := drainRecordName(group)
+	var all []drainRecord
 	for g, places := range d.groups {
-		if drainRecord(g) == name {
-			all = append(all, drain{g, slices.Sorted(maps.Keys(places))})
+		if drainRecordName(g) == name {
+			all = append(all, drainRecord{g, slices.Sorted(maps.Keys(places))})
 		}
 	}
 	if len(all) == 0 {
 		d.state.records.keep(recordDrained, name, nil)
 		return
 	}
-	slices.SortFunc(all, func(a, b drain) int { return a.Group.Compare(b.Group) })
+	slices.SortFunc(all, func(a, b drainRecord) int { return a.Group.Compare(b.Group) })
 	d.state.records.keep(recordDrained, name, all)
 }
 
 // load adds what an earlier process recorded.
-func (d *drains) load(records map[string][]drain) {
+func (d *drains) load(records map[string][]drainRecord) {
 	for _, list := range records {
 		for _, r := range list {
 			for _, place := range r.Places {

@@ -122,7 +122,7 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 		s.next = now
 	}
 	if d.answered != nil {
-		d.engine.view.update(now)
+		d.engine.statusCache.update(now)
 		close(d.answered)
 		d.answered = nil
 	}
@@ -228,9 +228,9 @@ func (d *driver) answer(now time.Time) bool {
 		d.onComplete = nil
 	}
 	if len(d.waiters) > 0 && d.engine.isIdle() {
-		d.engine.view.update(now)
+		d.engine.statusCache.update(now)
 		for w := range d.waiters {
-			w <- d.engine.view.status()
+			w <- d.engine.statusCache.status()
 		}
 		clear(d.waiters)
 	}

@@ -17,13 +17,13 @@ import (
 type engine struct {
 	state *sharedState
 
-	guards *guards
-	view   *view
-	calls  int    // in flight
-	checks int    // of these, readings of what is as it should be, as far as is known
-	budget budget // of calls
-	clock  clock
-	relist bool // the next list is handled as the first
+	guards      *guards
+	statusCache *statusCache
+	calls       int    // in flight
+	checks      int    // of these, readings of what is as it should be, as far as is known
+	budget      budget // of calls
+	clock       clock
+	relist      bool // the next list is handled as the first
 
 	contradictions contradictions
 
@@ -38,7 +38,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	s := &sharedState{
 		opts: l.opts, dry: dry, target: capabilitiesOf(l.target, dry),
 		planner: plan.New(l.opts.Owner), agenda: &agenda{items: make(map[registry.Group]*item)},
-		records: newRecords(l.target.Capabilities().Records != nil, dry), unread: make(map[registry.Group]struct{}),
+		records: newRecordStore(l.target.Capabilities().Records != nil, dry), unread: make(map[registry.Group]struct{}),
 	}
 	if dry {
 		s.opts.Election, s.opts.Observe, s.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
@@ -48,7 +48,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	s.agenda.opts, s.journal = &s.opts, &journal{state: s}
 	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{by: make(map[registry.Group]map[registry.Group]struct{})}}
 	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
-	e.view = newView(e)
+	e.statusCache = newStatusCache(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
 		s.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
 			yields := l.bridges[o.Bridge].Yields
@@ -57,7 +57,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	}
 	for i, b := range l.bridges {
 		p := &pipeline{
-			Bridge: b, index: i, services: make(map[registry.Name]*service), dirty: make(map[registry.Name]struct{}),
+			Bridge: b, index: i, services: make(map[registry.Name]*serviceState), dirty: make(map[registry.Name]struct{}),
 			reasons: make(map[Reason]int), unknowns: make(map[string]string),
 		}
 		s.pipelines = append(s.pipelines, p)
@@ -104,7 +104,7 @@ func (e *engine) Step(now time.Time) step {
 	e.guards.addRecordsCall(&s, now)
 	e.calls += len(s.calls)
 	e.reportReady(&s, now)
-	s.wake(e.view.publish(now))
+	s.wake(e.statusCache.publish(now))
 	if at := e.state.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
 		s.wake(later(at, e.budget.opens()))
 	}
@@ -139,14 +139,14 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 }
 
 // claim hands what a service claims to the planner.
-func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
+func (e *engine) claim(p *pipeline, one *serviceProjection, now time.Time) {
 	origin := plan.Origin{Bridge: p.index, Service: one.name}
 	for _, group := range e.state.planner.Claim(origin, p.evidence(one.row), one.entries) {
 		if e.state.listed != nil { // else it is due once the target is listed
 			e.touch(group, now)
 		}
 	}
-	if p.set(one.name, one.state) && one.state.reason == ReasonUnwritable {
+	if p.set(one.name, one.service) && one.service.reason == ReasonUnwritable {
 		e.state.journal.reportUnwritable(p, one)
 	}
 }
@@ -279,7 +279,7 @@ type sharedState struct {
 	planner   *plan.Planner
 	agenda    *agenda
 	pipelines []*pipeline
-	records   *records
+	records   *recordStore
 	drains    *drains
 	journal   *journal
 	lead      Leadership

@@ -143,14 +143,14 @@ func (j *journal) reportRefusals(it *item, err error) {
 
 // reportUnwritable reports a service of which no endpoint can be written, in one of its
 // formats at least.
-func (j *journal) reportUnwritable(w *pipeline, one *projected) {
+func (j *journal) reportUnwritable(w *pipeline, one *serviceProjection) {
 	what := "without endpoints" // what was written of it goes
 	if slices.ContainsFunc(one.entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		what = "not in all formats"
 	}
 	j.observe(Observation{Kind: ObservedUnwritable, Bridge: w.Name, Count: 1})
-	j.emit(Event{Kind: EventUnwritable, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
-	j.state.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
+	j.emit(Event{Kind: EventUnwritable, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.service.detail})
+	j.state.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.service.detail)
 }
 
 // winner names who has what a conflict is about.
@@ -182,14 +182,14 @@ func (j *journal) ownerName(mark string) string {
 }
 
 // warnHold counts and logs a hold that began, or would have.
-func (j *journal) warnHold(b *scope, h *held) {
+func (j *journal) warnHold(b *scope, h *shownHold) {
 	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: h.Count})
 	j.state.opts.Log.Warn("deletions exceed what the guard allows", "bridge", b.name, "mode", b.guard.Options.Mode,
 		"hold", h.ID, "entries", h.Count, "reason", h.Reason, "ends", h.Release)
 }
 
 // emitHoldEnd reports a hold that ended. A person's decision was reported already.
-func (j *journal) emitHoldEnd(b *scope, h *held, why string) {
+func (j *journal) emitHoldEnd(b *scope, h *shownHold, why string) {
 	if b.decided == "" {
 		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}

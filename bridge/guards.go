@@ -31,14 +31,14 @@ type scope struct {
 	index    int       // in guards.scopes; that of its bridge where there is one
 	pipeline *pipeline // nil: the bridge is none of the loop's, and claims nothing
 	guard    *guard.Guard
-	changed  bool      // since the guard judged last
-	waits    bool      // the guard lets something go by time alone
-	next     time.Time // when it has to judge again; zero: not before something changes
-	asked    time.Time // when the source was last asked for a new connection
-	held     *held     // as it was published last; nil: nothing is
-	denied   *held     // likewise
-	decided  string    // what a person decided last about what is held
-	record   string    // what the names of its records begin with
+	changed  bool       // since the guard judged last
+	waits    bool       // the guard lets something go by time alone
+	next     time.Time  // when it has to judge again; zero: not before something changes
+	asked    time.Time  // when the source was last asked for a new connection
+	hold     *shownHold // as it was published last; nil: nothing is
+	denied   *shownHold // likewise
+	decided  string     // what a person decided last about what is held
+	record   string     // what the names of its records begin with
 }
 
 // An orphan is a key of ours that the target stores and nobody claims.
@@ -178,7 +178,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 		}
 		return verdict{}
 	case guard.Held:
-		return verdict{reason: ReasonHeld, detail: b.held.Reason}
+		return verdict{reason: ReasonHeld, detail: b.hold.Reason}
 	case guard.Denied:
 		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
 	case guard.Last:
@@ -391,10 +391,10 @@ func (g *guards) restart(b *scope, now time.Time) {
 
 // reset forgets all that the guard of a scope knows: another replica judges, or did.
 func (g *guards) reset(b *scope) {
-	if b.held != nil && !g.state.acts() {
-		g.state.journal.emitHoldEnd(b, b.held, "another replica leads by now")
+	if b.hold != nil && !g.state.acts() {
+		g.state.journal.emitHoldEnd(b, b.hold, "another replica leads by now")
 	}
-	b.held, b.denied, b.waits = nil, nil, false
+	b.hold, b.denied, b.waits = nil, nil, false
 	b.guard, b.changed = guard.New(b.guard.Options, nil), true
 }
 

@@ -54,8 +54,8 @@ func (d decision) same(o decision) bool {
 	return d.At.Equal(o.At) && d.Approved == o.Approved && d.Who == o.Who
 }
 
-// held is a hold as status shows it, with its keys.
-type held struct {
+// A shownHold is a hold as status shows it, with its keys.
+type shownHold struct {
 	Hold
 
 	keys  []guard.Key
@@ -63,7 +63,7 @@ type held struct {
 }
 
 // continues records the id that a hold had first, which is that of the hold before.
-func (h *held) continues(before *held) {
+func (h *shownHold) continues(before *shownHold) {
 	switch {
 	case h == nil:
 	case before == nil:
@@ -74,8 +74,8 @@ func (h *held) continues(before *held) {
 }
 
 // holds returns what is held and what was denied.
-func (b *scope) holds() (all []*held) {
-	for _, h := range []*held{b.held, b.denied} {
+func (b *scope) holds() (all []*shownHold) {
+	for _, h := range []*shownHold{b.hold, b.denied} {
 		if h != nil {
 			all = append(all, h)
 		}
@@ -84,12 +84,12 @@ func (b *scope) holds() (all []*held) {
 }
 
 // holdStatus returns a hold as status shows it; nil where there is none.
-func (b *scope) holdStatus(target string, h *guard.Hold) *held {
+func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	if h == nil {
 		return nil
 	}
 	where := sha256.Sum256([]byte(target + "\x00" + b.name))
-	out := &held{keys: h.Keys, Hold: Hold{
+	out := &shownHold{keys: h.Keys, Hold: Hold{
 		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since, Count: len(h.Keys),
 		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.release(h),
 	}}
@@ -127,21 +127,21 @@ func (b *scope) release(h *guard.Hold) string {
 
 // endOf says how the hold that is shown ended.
 func (b *scope) endOf(cause string) string {
-	if b.held == nil {
+	if b.hold == nil {
 		return "hold ended: " + cause
 	}
-	return "hold " + b.held.ID + " ended: " + cause
+	return "hold " + b.hold.ID + " ended: " + cause
 }
 
 // showHold reports a hold that began, changed or ended.
 func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
-	before := b.held
-	b.held, b.denied = b.holdStatus(g.state.opts.Target, b.guard.Hold()), b.holdStatus(g.state.opts.Target, b.guard.Denied())
+	before := b.hold
+	b.hold, b.denied = b.holdStatus(g.state.opts.Target, b.guard.Hold()), b.holdStatus(g.state.opts.Target, b.guard.Denied())
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
 	}
-	b.held.continues(before)
-	switch h := b.held; {
+	b.hold.continues(before)
+	switch h := b.hold; {
 	case h == nil && before != nil:
 		why := "nothing of it is to be deleted any more"
 		if len(r.Released) > 0 {
@@ -178,14 +178,14 @@ func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, err
 		tried <- errNoRecords
 		return tried, nil
 	}
-	r := newRecord(recordDecisions, id, d)
+	r := newPendingRecord(recordDecisions, id, d)
 	r.tried = tried
 	g.state.records.add(r)
 	return tried, nil
 }
 
 // hold returns the hold of this process that has an id; nil where none has.
-func (g *guards) hold(id string) *held {
+func (g *guards) hold(id string) *shownHold {
 	for _, b := range g.scopes {
 		for _, h := range b.holds() {
 			if h.ID == id {
@@ -198,7 +198,7 @@ func (g *guards) hold(id string) *held {
 
 // applyDecision applies to the guards what a person decided about the hold of an id or, if
 // it ended, about the keys that it had.
-func (g *guards) applyDecision(id string, d decision, h *held, now time.Time) {
+func (g *guards) applyDecision(id string, d decision, h *shownHold, now time.Time) {
 	g.state.records.applied[id] = d
 	if h != nil {
 		d.Keys = h.keys
@@ -283,7 +283,7 @@ func (g *guards) publishHolds() {
 			shown := h.Hold
 			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
 			shown.Groups = shown.Groups[:min(len(shown.Groups), recordedEntries)]
-			if next := newRecord(recordHolds, shown.ID, shown); next.text != newRecord(recordHolds, shown.ID, g.state.records.holds[shown.ID]).text {
+			if next := newPendingRecord(recordHolds, shown.ID, shown); next.text != newPendingRecord(recordHolds, shown.ID, g.state.records.holds[shown.ID]).text {
 				g.state.records.add(next)
 			}
 			ours[shown.ID] = true

@@ -16,14 +16,14 @@ var ErrStopped = errors.New("the loop has stopped")
 // Loop keeps one target in sync with all bridges that lead to it. Its methods
 // may be called at the same time.
 type Loop struct {
-	target  registry.Target
-	bridges []Bridge
-	opts    Options
-	asks    chan question
-	driver  *driver
-	view    *view // of the driver's engine
-	started atomic.Bool
-	done    chan struct{} // closed when Run returned
+	target      registry.Target
+	bridges     []Bridge
+	opts        Options
+	asks        chan question
+	driver      *driver
+	statusCache *statusCache // of the driver's engine
+	started     atomic.Bool
+	done        chan struct{} // closed when Run returned
 }
 
 // New returns a loop for a target and the bridges that lead to it, in the
@@ -49,7 +49,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 		l.bridges = append(l.bridges, b)
 	}
 	l.driver = newDriver(l, false)
-	l.view = l.driver.engine.view
+	l.statusCache = l.driver.engine.statusCache
 	return l, nil
 }
 
@@ -72,14 +72,14 @@ func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*driver
 // scopes and what is kept: Counts and Reasons say how many there are. It costs
 // the same for few services and for many.
 func (l *Loop) Summary() Status {
-	l.view.mu.Lock()
-	defer l.view.mu.Unlock()
-	return l.view.summary()
+	l.statusCache.mu.Lock()
+	defer l.statusCache.mu.Unlock()
+	return l.statusCache.summary()
 }
 
 // Status returns what the loop did a moment ago or, of one that has stopped, last;
 // what another method returned after is in it. It never waits for the loop.
-func (l *Loop) Status() Status { return l.view.status() }
+func (l *Loop) Status() Status { return l.statusCache.status() }
 
 // Resync makes the target be listed and every group be read and compared
 // again.
@@ -162,15 +162,15 @@ type HeldBack struct {
 func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 	d := newDriver(l, true)
 	e := d.engine
-	d.run(ctx, nil, func() bool { return e.isIdle() || e.view.listError() != nil })
+	d.run(ctx, nil, func() bool { return e.isIdle() || e.statusCache.listError() != nil })
 	now := time.Now()
-	err := e.view.listError()
+	err := e.statusCache.listError()
 	if err == nil && !e.isIdle() {
 		err = ctx.Err()
 	}
-	all := e.view.plan(now)
-	e.view.update(now)
-	return all, e.view.status(), err
+	all := e.statusCache.plan(now)
+	e.statusCache.update(now)
+	return all, e.statusCache.status(), err
 }
 
 // Tune changes how a loop goes about its work without stopping it: the guards

@@ -87,7 +87,7 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 		it.lost = e.state.planner.Lost()
 		e.state.journal.reportDrift(it, now)
 	}
-	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
+	it.readAt, it.watched, e.statusCache.lastRead = now, o.watch, now
 	it.arrive = it.arrive && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner })
 	e.guards.account(it, now)
 	e.markRead(it.group, now)
@@ -122,7 +122,7 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it.arrive, it.lost = false, nil
 	e.guards.account(it, now)
 	e.clearFailure(it)
-	it.wroteAt, e.view.lastWrite = now, now
+	it.wroteAt, e.statusCache.lastWrite = now, now
 	it.markCaughtUp()
 	switch {
 	case e.state.target.VerifyAfter > 0:
@@ -182,7 +182,7 @@ func (e *engine) clearFailure(it *item) {
 	}
 	it.attempts, it.err = 0, nil
 	if e.state.journal.failing--; e.state.journal.failing == 0 {
-		e.view.lastError = nil
+		e.statusCache.lastError = nil
 		e.state.opts.Log.Info("target calls succeed again", "target", e.state.opts.Target)
 	}
 }
@@ -249,7 +249,7 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 	}
 	e.markRead(it.group, now)
 	it.attempts++
-	it.err, e.view.lastError = o.err, o.err
+	it.err, e.statusCache.lastError = o.err, o.err
 	if it.attempts == 1 {
 		e.state.journal.failing++
 	}

@@ -20,7 +20,7 @@ type pipeline struct {
 	index      int
 	known      registry.Certainty
 	reportedAt time.Time // when the source last reported everything anew
-	services   map[registry.Name]*service
+	services   map[registry.Name]*serviceState
 	dirty      map[registry.Name]struct{} // services, and scopes, that status has to show anew
 	anyScope   string                     // an example of the scopes that are unknown; empty: none are
 	broadScope string                     // likewise, of those that are no one service
@@ -29,8 +29,8 @@ type pipeline struct {
 	unknowns map[string]string // why, by scope
 }
 
-// A service is what the loop knows of a service beside its entries.
-type service struct {
+// A serviceState is what the loop knows of a service beside its entries.
+type serviceState struct {
 	reason Reason // as its projection found; empty where its entries say it
 	detail string
 	gone   bool
@@ -143,9 +143,9 @@ func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 
 // project returns what a service claims, and why it claims nothing where that
 // is so.
-func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service) {
+func (p *pipeline) project(s *registry.Service) ([]registry.Entry, serviceState) {
 	if s == nil {
-		return nil, service{gone: true}
+		return nil, serviceState{gone: true}
 	}
 	entries, err := p.Project(s)
 	reason, detail := Reason(""), ""
@@ -155,7 +155,7 @@ func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service) {
 	if len(entries) == 0 {
 		reason, detail = cmp.Or(reason, ReasonEmpty), cmp.Or(detail, emptiness(s))
 	}
-	return entries, service{reason: reason, detail: detail}
+	return entries, serviceState{reason: reason, detail: detail}
 }
 
 func emptiness(s *registry.Service) string {
@@ -173,7 +173,7 @@ func (p *pipeline) addLeft(name registry.Name, group registry.Group, n int) {
 	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
-		s = &service{gone: true}
+		s = &serviceState{gone: true}
 		p.services[name] = s
 	}
 	if s.left == nil {
@@ -213,14 +213,14 @@ func (p *pipeline) markScopes(scopes map[string]struct{}) {
 }
 
 // set records what a service is now and reports whether its text is new.
-func (p *pipeline) set(name registry.Name, next service) bool {
+func (p *pipeline) set(name registry.Name, next serviceState) bool {
 	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
 		if next.gone {
 			return false
 		}
-		s = &service{}
+		s = &serviceState{}
 		p.services[name] = s
 	}
 	isNew := s.reason != next.reason || s.detail != next.detail
@@ -229,12 +229,12 @@ func (p *pipeline) set(name registry.Name, next service) bool {
 	return isNew
 }
 
-// A projected is the projection of a service: what it claims now.
-type projected struct {
+// A serviceProjection is the projection of a service: what it claims now.
+type serviceProjection struct {
 	name    registry.Name
 	row     registry.Row
 	entries []registry.Entry
-	state   service
+	service serviceState
 }
 
 // Services are projected in parts, so that what is written of them need not
@@ -245,10 +245,10 @@ const (
 )
 
 // projectAll yields the rows with what they claim.
-func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield func(*projected) bool) {
-	return func(yield func(*projected) bool) {
+func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield func(*serviceProjection) bool) {
+	return func(yield func(*serviceProjection) bool) {
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(rows)), projectedAtATime) {
-			part := make([]projected, len(names))
+			part := make([]serviceProjection, len(names))
 			for i, name := range names {
 				part[i].name, part[i].row = name, rows[name]
 			}
@@ -263,7 +263,7 @@ func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield fu
 }
 
 // projectPart works out what services claim and returns when all is done.
-func (p *pipeline) projectPart(part []projected) {
+func (p *pipeline) projectPart(part []serviceProjection) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for len(part) > projectedByOne {
@@ -274,9 +274,9 @@ func (p *pipeline) projectPart(part []projected) {
 	p.projectSome(part)
 }
 
-func (p *pipeline) projectSome(some []projected) {
+func (p *pipeline) projectSome(some []serviceProjection) {
 	for i := range some {
 		one := &some[i]
-		one.entries, one.state = p.project(one.row.Service)
+		one.entries, one.service = p.project(one.row.Service)
 	}
 }

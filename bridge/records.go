@@ -46,8 +46,8 @@ func (n recordName) compare(o recordName) int {
 	return cmp.Or(cmp.Compare(n.kind, o.kind), cmp.Compare(n.name, o.name))
 }
 
-// A record is a text to be stored; an empty one is forgotten.
-type record struct {
+// A pendingRecord is a text to be stored; an empty one is forgotten.
+type pendingRecord struct {
 	recordName
 
 	text  string
@@ -57,7 +57,7 @@ type record struct {
 }
 
 // reportTried says how an attempt to store the record ended.
-func (r *record) reportTried(err error) {
+func (r *pendingRecord) reportTried(err error) {
 	if r.tried != nil {
 		r.tried <- err
 		r.tried = nil
@@ -66,48 +66,48 @@ func (r *record) reportTried(err error) {
 
 // refused reports whether the target refused the record: it is tried again, and
 // nothing waits for it.
-func (r *record) refused() bool { return errors.Is(r.err, registry.ErrRefused) }
+func (r *pendingRecord) refused() bool { return errors.Is(r.err, registry.ErrRefused) }
 
-// records are what the loop keeps in its target, beside entries. A call about them
+// A recordStore is what the loop keeps in its target, beside entries. A call about them
 // runs beside those about groups, one at a time.
-type records struct {
+type recordStore struct {
 	reads, stores bool // the target keeps records; and this loop may change them
 
-	pending  map[recordName]record
-	inFlight map[recordName]record // nil: no call about them is
-	looked   time.Time             // when those that other replicas change were last read
-	failed   bool                  // the last call, by more than refusals
-	err      error                 // of the last call that looked, or of one that failed since
-	loaded   bool                  // those of the guards were read, or may not be
-	awaited  time.Time             // until when additions wait for them; zero: they were not asked for yet
-	tried    bool                  // those of drained places were read since a takeover, or are refused
+	pending  map[recordName]pendingRecord
+	inFlight map[recordName]pendingRecord // nil: no call about them is
+	looked   time.Time                    // when those that other replicas change were last read
+	failed   bool                         // the last call, by more than refusals
+	err      error                        // of the last call that looked, or of one that failed since
+	loaded   bool                         // those of the guards were read, or may not be
+	awaited  time.Time                    // until when additions wait for them; zero: they were not asked for yet
+	tried    bool                         // those of drained places were read since a takeover, or are refused
 	guards   map[string]map[registry.Group]guard.Record
 	decided  bool                // decisions are kept, which are to be forgotten in time
 	holds    map[string]Hold     // of the leader, as they were last read
 	applied  map[string]decision // by id of their holds
 }
 
-func newRecords(kept, dry bool) *records { //nolint:revive // of the target and the loop, not modes
-	return &records{
+func newRecordStore(kept, dry bool) *recordStore { //nolint:revive // of the target and the loop, not modes
+	return &recordStore{
 		reads: kept, stores: kept && !dry, loaded: !kept, tried: !kept,
-		pending: make(map[recordName]record), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),
+		pending: make(map[recordName]pendingRecord), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),
 	}
 }
 
 // keep has a value stored when there is time; nil forgets what is stored.
-func (r *records) keep(kind, name string, value any) { r.keepSince(time.Time{}, kind, name, value) }
+func (r *recordStore) keep(kind, name string, value any) { r.keepSince(time.Time{}, kind, name, value) }
 
 // keepSince is keep for a value that something waits for which happened at a time.
-func (r *records) keepSince(since time.Time, kind, name string, value any) {
+func (r *recordStore) keepSince(since time.Time, kind, name string, value any) {
 	if r.stores {
-		next := newRecord(kind, name, value)
+		next := newPendingRecord(kind, name, value)
 		next.since = since
 		r.add(next)
 	}
 }
 
-func newRecord(kind, name string, value any) record {
-	r := record{recordName: recordName{kind, name}}
+func newPendingRecord(kind, name string, value any) pendingRecord {
+	r := pendingRecord{recordName: recordName{kind, name}}
 	if value != nil {
 		text, err := json.Marshal(value)
 		if err != nil {
@@ -124,7 +124,7 @@ var errNoRecords = errors.New("this target keeps no records, so that a restart a
 var errReplaced = errors.New("another decision took its place")
 
 // add has a record stored in the place of what was to be stored under its name.
-func (r *records) add(next record) {
+func (r *recordStore) add(next pendingRecord) {
 	if before, waits := r.pending[next.recordName]; waits {
 		before.reportTried(errReplaced)
 		next.includes(before)
@@ -133,7 +133,7 @@ func (r *records) add(next record) {
 }
 
 // includes has a record stand for one that was not stored before it.
-func (r *record) includes(before record) {
+func (r *pendingRecord) includes(before pendingRecord) {
 	if !before.refused() { // else nothing waits for it
 		r.since = soonest(r.since, before.since)
 	}
@@ -141,8 +141,8 @@ func (r *record) includes(before record) {
 
 // unstored reports whether a record waits to be stored, for a change that happened by
 // then, and the target does not refuse it. What changed later waits for itself.
-func (r *records) unstored(name recordName, then time.Time) bool {
-	for _, list := range []map[recordName]record{r.pending, r.inFlight} {
+func (r *recordStore) unstored(name recordName, then time.Time) bool {
+	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		if next, waits := list[name]; waits && !next.refused() && !next.since.After(then) {
 			return true
 		}
@@ -152,9 +152,9 @@ func (r *records) unstored(name recordName, then time.Time) bool {
 
 // allStored reports whether no record waits to be stored that the target does not
 // refuse.
-func (r *records) allStored() bool { return !anyUnrefused(r.pending) && !anyUnrefused(r.inFlight) }
+func (r *recordStore) allStored() bool { return !anyUnrefused(r.pending) && !anyUnrefused(r.inFlight) }
 
-func anyUnrefused(list map[recordName]record) bool {
+func anyUnrefused(list map[recordName]pendingRecord) bool {
 	for _, next := range list {
 		if !next.refused() {
 			return true
@@ -165,7 +165,7 @@ func anyUnrefused(list map[recordName]record) bool {
 
 // next returns when the records are to be looked at, once there is a cause to. What was
 // refused delays nothing else.
-func (r *records) next() time.Time {
+func (r *recordStore) next() time.Time {
 	switch {
 	case !r.failed && anyUnrefused(r.pending):
 		return time.Time{}
@@ -178,15 +178,15 @@ func (r *records) next() time.Time {
 // looks reports whether a call at a time also reads the decisions and the holds. Deletions
 // wait for a call that stores what a guard lost, so that this one does nothing else, unless
 // it is time to look.
-func (r *records) looks(now time.Time) bool {
+func (r *recordStore) looks(now time.Time) bool {
 	return !r.tried || !now.Before(r.looked.Add(recordsEvery)) ||
 		slices.ContainsFunc(slices.Collect(maps.Keys(r.inFlight)), func(n recordName) bool { return n.kind == recordDecisions || n.kind == recordHolds })
 }
 
 // problem returns why something is not stored that a restart has to know, or why what
 // an earlier process stored is not known.
-func (r *records) problem() error {
-	for _, list := range []map[recordName]record{r.pending, r.inFlight} {
+func (r *recordStore) problem() error {
+	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		for _, name := range slices.SortedFunc(maps.Keys(list), recordName.compare) {
 			if err := list[name].err; err != nil {
 				return err
@@ -201,7 +201,7 @@ func (r *records) problem() error {
 
 // await returns until when additions wait for the records to be read. The wait begins with
 // the first call, and again once the target is listed.
-func (r *records) await(now time.Time) time.Time {
+func (r *recordStore) await(now time.Time) time.Time {
 	if r.awaited.IsZero() {
 		r.awaited = now.Add(recordsAwaited)
 	}
@@ -209,14 +209,14 @@ func (r *records) await(now time.Time) time.Time {
 }
 
 // startPending returns what is to be stored now.
-func (r *records) startPending() []record {
-	r.inFlight, r.pending = r.pending, make(map[recordName]record)
-	return slices.SortedFunc(maps.Values(r.inFlight), func(a, b record) int { return a.compare(b.recordName) })
+func (r *recordStore) startPending() []pendingRecord {
+	r.inFlight, r.pending = r.pending, make(map[recordName]pendingRecord)
+	return slices.SortedFunc(maps.Values(r.inFlight), func(a, b pendingRecord) int { return a.compare(b.recordName) })
 }
 
 // callDone handles the result of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
-func (r *records) callDone(o outcome, now time.Time) {
+func (r *recordStore) callDone(o outcome, now time.Time) {
 	r.inFlight = nil
 	r.failed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
 	if o.looks {
@@ -241,9 +241,9 @@ func (r *records) callDone(o outcome, now time.Time) {
 
 // recordsResult is what came of a call. What could not be read is nil.
 type recordsResult struct {
-	records   []record // that were to be stored, each with what came of it
+	records   []pendingRecord // that were to be stored, each with what came of it
 	guards    map[string][]guard.Record
-	drained   map[string][]drain
+	drained   map[string][]drainRecord
 	decisions map[string]decision
 	holds     map[string]Hold
 }
@@ -261,7 +261,7 @@ func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsR
 		all.add(err)
 	}
 	if asked.drained {
-		c.drained, err = readRecords[[]drain](ctx, r, recordDrained)
+		c.drained, err = readRecords[[]drainRecord](ctx, r, recordDrained)
 		all.add(err)
 	}
 	if asked.looks {
@@ -289,7 +289,7 @@ func (e *callErrors) worst() error {
 }
 
 // storeRecords stores records, those of a kind by one call, and sets what came of each.
-func storeRecords(ctx context.Context, r registry.Recorder, list []record) error {
+func storeRecords(ctx context.Context, r registry.Recorder, list []pendingRecord) error {
 	var all callErrors
 	for first, last := 0, 0; first < len(list); first = last {
 		texts := make(map[string]string)

@@ -568,10 +568,10 @@ func (w *world) holdsWhatIsClaimed(when string) {
 // that looks at everything.
 func (w *world) agrees() {
 	e := w.driver.engine
-	e.view.update(w.now)
-	got := e.view.status()
-	anew := newView(e)
-	anew.lastRead, anew.lastWrite, anew.lastError = e.view.lastRead, e.view.lastWrite, e.view.lastError
+	e.statusCache.update(w.now)
+	got := e.statusCache.status()
+	anew := newStatusCache(e)
+	anew.lastRead, anew.lastWrite, anew.lastError = e.statusCache.lastRead, e.statusCache.lastWrite, e.statusCache.lastError
 	for _, it := range e.state.agenda.items {
 		it.markDirty()
 	}

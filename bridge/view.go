@@ -17,9 +17,9 @@ import (
 // a loop for anything.
 const publishEvery = 100 * time.Millisecond
 
-// A view has the status of an engine as it was a moment ago. The engine brings it
+// A statusCache has the status of an engine as it was a moment ago. The engine brings it
 // up to date; whoever asks reads it without waiting for the engine's next turn.
-type view struct {
+type statusCache struct {
 	state *sharedState
 
 	engine    *engine
@@ -31,28 +31,28 @@ type view struct {
 
 	mu        sync.Mutex
 	head      Status                        // without services, conflicts and what is kept
-	services  map[plan.Origin]*row          // each is replaced, never written to
+	services  map[plan.Origin]*serviceRow   // each is replaced, never written to
 	conflicts int                           // of the services
 	kept      map[registry.Group][]omission // of ours that nobody claims
 }
 
-// A row is the status of a service, with the claims of it that cannot be honoured.
-type row struct {
+// A serviceRow is the status of a service, with the claims of it that cannot be honoured.
+type serviceRow struct {
 	ServiceStatus
 
 	conflicts []Conflict
 }
 
-func newView(e *engine) *view {
-	return &view{
+func newStatusCache(e *engine) *statusCache {
+	return &statusCache{
 		state: e.state, engine: e, head: Status{Target: e.state.opts.Target, Owner: e.state.opts.Owner, Holds: []Hold{}},
-		services: make(map[plan.Origin]*row), kept: make(map[registry.Group][]omission),
+		services: make(map[plan.Origin]*serviceRow), kept: make(map[registry.Group][]omission),
 	}
 }
 
 // publish brings status up to date, unless it was a moment ago. It returns when it
 // has to be called again; the zero time where only an event helps.
-func (v *view) publish(now time.Time) time.Time {
+func (v *statusCache) publish(now time.Time) time.Time {
 	if at := v.published.Add(publishEvery); now.Before(at) {
 		return at
 	}
@@ -62,7 +62,7 @@ func (v *view) publish(now time.Time) time.Time {
 
 // update brings status up to date. It looks at what has changed since the last
 // time, and at nothing else.
-func (v *view) update(now time.Time) {
+func (v *statusCache) update(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.published = now
@@ -86,7 +86,7 @@ func (v *view) update(now time.Time) {
 
 // updateGroup records how far a group is, and has all services be looked at that
 // claim in it or left something there.
-func (v *view) updateGroup(it *item) {
+func (v *statusCache) updateGroup(it *item) {
 	it.reason, it.detail = v.finding(it)
 	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
 	it.others = v.state.planner.SelfRegistered(it.group)
@@ -107,7 +107,7 @@ func (v *view) updateGroup(it *item) {
 }
 
 // updateService brings the row of a service up to date, or a scope of that name.
-func (v *view) updateService(w *pipeline, origin plan.Origin) {
+func (v *statusCache) updateService(w *pipeline, origin plan.Origin) {
 	if before := v.services[origin]; before != nil {
 		w.reasons[before.Reason]--
 		v.conflicts -= len(before.conflicts)
@@ -128,9 +128,9 @@ func (v *view) updateService(w *pipeline, origin plan.Origin) {
 
 // service returns the row of a service. What is said of it lies with the
 // groups that it claims in or left something in.
-func (v *view) service(origin plan.Origin, s *service) *row {
+func (v *statusCache) service(origin plan.Origin, s *serviceState) *serviceRow {
 	w, details := v.state.pipelines[origin.Bridge], []string(nil)
-	out := &row{ServiceStatus: ServiceStatus{
+	out := &serviceRow{ServiceStatus: ServiceStatus{
 		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
 		Groups: v.state.planner.GroupsOf(origin), Entries: v.state.planner.EntriesOf(origin),
 	}}
@@ -182,7 +182,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 }
 
 // explain says why a service is as it is; of conflicts, who wins how many.
-func (r *row) explain(details []string) {
+func (r *serviceRow) explain(details []string) {
 	if r.Reason == ReasonConflict {
 		details = winnersOf(r.conflicts)
 	}
@@ -208,7 +208,7 @@ func winnersOf(conflicts []Conflict) (all []string) {
 }
 
 // finding says how far a group is, and what is kept in it.
-func (v *view) finding(it *item) (Reason, string) {
+func (v *statusCache) finding(it *item) (Reason, string) {
 	if who, standby := v.state.standby(it); standby {
 		return ReasonStandby, who
 	}
@@ -224,7 +224,7 @@ func (v *view) finding(it *item) (Reason, string) {
 }
 
 // numbers returns the head of status as it is now.
-func (v *view) numbers(now time.Time) Status {
+func (v *statusCache) numbers(now time.Time) Status {
 	counts := v.state.planner.Counts()
 	s := Status{
 		Target: v.state.opts.Target, Owner: v.state.opts.Owner, Listed: v.state.listed != nil,
@@ -264,7 +264,7 @@ func (v *view) numbers(now time.Time) Status {
 
 // nothing returns an example of why a bridge claims nothing, though its source has
 // services; empty if it claims something.
-func (v *view) nothing(w *pipeline) string {
+func (v *statusCache) nothing(w *pipeline) string {
 	if v.state.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
 		return ""
 	}
@@ -289,7 +289,7 @@ func text(err error) string {
 }
 
 // summary returns the numbers of status. The lock must be held.
-func (v *view) summary() Status {
+func (v *statusCache) summary() Status {
 	s := v.head
 	s.Holds, s.Bridges = nil, slices.Clone(s.Bridges)
 	for i := range s.Bridges {
@@ -304,7 +304,7 @@ func (v *view) summary() Status {
 }
 
 // status returns all of status.
-func (v *view) status() Status {
+func (v *statusCache) status() Status {
 	v.mu.Lock()
 	s, services, kept := v.summary(), slices.Collect(maps.Values(v.services)), maps.Clone(v.kept)
 	s.Holds = slices.Clone(v.head.Holds)
@@ -312,7 +312,7 @@ func (v *view) status() Status {
 		s.Bridges[i].Unknown = maps.Clone(b.Unknown)
 	}
 	v.mu.Unlock()
-	slices.SortFunc(services, func(a, b *row) int {
+	slices.SortFunc(services, func(a, b *serviceRow) int {
 		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.Service, b.Service))
 	})
 	s.Services, s.Conflicts = make([]ServiceStatus, len(services)), []Conflict{}
@@ -342,7 +342,7 @@ func (v *view) status() Status {
 }
 
 // listError returns the error of a target that may not be listed; nil where it may.
-func (v *view) listError() error {
+func (v *statusCache) listError() error {
 	if list := v.state.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
 		return list.err
 	}
@@ -350,7 +350,7 @@ func (v *view) listError() error {
 }
 
 // plan returns what has to be written to every group, and what is held back and why.
-func (v *view) plan(now time.Time) []Planned {
+func (v *statusCache) plan(now time.Time) []Planned {
 	var out []Planned
 	for _, group := range slices.SortedFunc(v.state.planner.Groups(), registry.Group.Compare) {
 		it, _ := v.state.agenda.item(group)

@@ -104,8 +104,8 @@ type Round struct {
 // A Guard judges the deletions of one bridge from one target.
 type Guard struct {
 	Options    Options
-	services   map[registry.Group]*service
-	active     map[*service]struct{} // those with candidates, losses or a record
+	services   map[registry.Group]*guardedService
+	active     map[*guardedService]struct{} // those with candidates, losses or a record
 	sum        totals
 	calm       time.Time // since when the source shows something and nothing that was held came back
 	hold       *Hold
@@ -117,7 +117,7 @@ type totals struct{ services, endpoints, claimed int }
 
 // New returns a guard that continues from the records of an earlier one.
 func New(o Options, records []Record) *Guard {
-	g := &Guard{Options: o, services: make(map[registry.Group]*service), active: make(map[*service]struct{})}
+	g := &Guard{Options: o, services: make(map[registry.Group]*guardedService), active: make(map[*guardedService]struct{})}
 	g.Load(records)
 	return g
 }
@@ -132,10 +132,10 @@ func (g *Guard) Load(records []Record) {
 }
 
 // service returns a service, a new one where there was none.
-func (g *Guard) service(group registry.Group) *service {
+func (g *Guard) service(group registry.Group) *guardedService {
 	s := g.services[group]
 	if s == nil {
-		s = &service{Record: Record{Service: group}, candidates: make(map[string]*candidate)}
+		s = &guardedService{Record: Record{Service: group}, candidates: make(map[string]*candidate)}
 		s.saved = s.Record
 		g.services[group] = s
 		g.add(s, +1)
@@ -163,13 +163,13 @@ func (g *Guard) Observe(now time.Time, group registry.Group, stored Counts) bool
 }
 
 // change changes a service and keeps the sums.
-func (g *Guard) change(s *service, by func()) {
+func (g *Guard) change(s *guardedService, by func()) {
 	g.add(s, -1)
 	by()
 	g.add(s, +1)
 }
 
-func (g *Guard) add(s *service, sign int) {
+func (g *Guard) add(s *guardedService, sign int) {
 	g.sum.claimed += sign * s.claimed
 	if s.base() > 0 {
 		g.sum.services += sign
@@ -222,7 +222,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 }
 
 // ordered returns the active services in order.
-func (g *Guard) ordered() []*service {
+func (g *Guard) ordered() []*guardedService {
 	return slices.SortedFunc(maps.Keys(g.active), compare)
 }
 
@@ -237,9 +237,9 @@ func (g *Guard) emptied() (n int) {
 }
 
 // enforce holds what exceeds the budget, and decides about each candidate.
-func (g *Guard) enforce(now time.Time, personOnly bool, active []*service, r *Round) {
+func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService, r *Round) {
 	over := g.exceeded()
-	var held []*service
+	var held []*guardedService
 	for _, s := range active {
 		if over {
 			s.hold(now, g.connection)
@@ -279,7 +279,7 @@ func (g *Guard) waive(now time.Time, r *Round) {
 }
 
 // accept lets what is held of a service go.
-func (g *Guard) accept(s *service, now time.Time) {
+func (g *Guard) accept(s *guardedService, now time.Time) {
 	g.change(s, func() {
 		s.decide(now, g.Options, Free, func(_ string, c *candidate) bool { return c.fate == Held && c.decided == "" })
 	})
@@ -293,7 +293,7 @@ type losses struct {
 	lost                   int // endpoints
 }
 
-func (l *losses) add(s *service) {
+func (l *losses) add(s *guardedService) {
 	n, unseen := s.loss(0)
 	l.lost += n
 	switch {
@@ -329,7 +329,7 @@ func (g *Guard) exceeded() bool {
 }
 
 // finish reports what changed and forgets services of which nothing is left.
-func (g *Guard) finish(now time.Time, active []*service, r *Round) {
+func (g *Guard) finish(now time.Time, active []*guardedService, r *Round) {
 	for _, s := range active {
 		if s.freed > 0 {
 			r.Free = append(r.Free, s.Service)
@@ -350,7 +350,7 @@ func (g *Guard) finish(now time.Time, active []*service, r *Round) {
 	}
 }
 
-func (r *Round) release(s *service, cause string) {
+func (r *Round) release(s *guardedService, cause string) {
 	r.Released = append(r.Released, Release{s.Service, cause})
 	s.HeldSince, s.ClaimedWhenHeld, s.connection = time.Time{}, 0, 0
 }
@@ -405,7 +405,7 @@ func (g *Guard) Hold() *Hold { return g.hold }
 
 // Denied returns the endpoints that a person keeps, as a hold; nil for none.
 func (g *Guard) Denied() *Hold {
-	var denied []*service
+	var denied []*guardedService
 	for s := range g.active {
 		if s.has(Denied) {
 			denied = append(denied, s)

@@ -34,7 +34,7 @@ type Hold struct {
 }
 
 // newHold returns those candidates of services in order that have one of these fates.
-func (g *Guard) newHold(services []*service, personOnly bool, fates ...Fate) *Hold {
+func (g *Guard) newHold(services []*guardedService, personOnly bool, fates ...Fate) *Hold {
 	n := 0
 	for _, s := range services {
 		n += len(s.candidates)

@@ -47,9 +47,9 @@ type candidate struct {
 	until   time.Time // when a wait ends
 }
 
-// A service counts its endpoints. Those that are stored and not let go are
+// A guardedService counts its endpoints. Those that are stored and not let go are
 // claimed, uncertain, denied or pending.
-type service struct {
+type guardedService struct {
 	Record                 // Denied and Approved are in candidates instead
 	saved           Record // as it was reported last
 	candidates      map[string]*candidate
@@ -68,7 +68,7 @@ type service struct {
 }
 
 // load applies what was recorded. What is known of the service since stays.
-func (s *service) load(r Record) {
+func (s *guardedService) load(r Record) {
 	s.Record, s.saved, s.known = r, r, s.known || len(r.Peaks) > 0
 	for fate, keys := range map[Fate][]string{Denied: r.Denied, Free: r.Approved} {
 		for _, key := range keys {
@@ -83,7 +83,7 @@ func (s *service) load(r Record) {
 
 // observe records what is stored. An endpoint that the source cannot
 // report keeps its state and its clock.
-func (s *service) observe(now time.Time, stored Counts) {
+func (s *guardedService) observe(now time.Time, stored Counts) {
 	before := s.candidates
 	s.candidates, s.unknownKept = make(map[string]*candidate, len(stored.Unclaimed)), 0
 	s.claimed, s.added, s.stored = stored.Claimed, stored.New, stored.Claimed+len(stored.Unclaimed)
@@ -109,7 +109,7 @@ func (c *candidate) observe(now time.Time, report Report) {
 }
 
 // markMissing makes all candidates missing as of now.
-func (s *service) markMissing(now time.Time) {
+func (s *guardedService) markMissing(now time.Time) {
 	for _, c := range s.candidates {
 		c.missing, c.since = true, now
 	}
@@ -117,7 +117,7 @@ func (s *service) markMissing(now time.Time) {
 
 // count counts the candidates. One that settles is as uncertain as what the source
 // cannot report; one that is let go counts as gone.
-func (s *service) count(now time.Time, o Options) {
+func (s *guardedService) count(now time.Time, o Options) {
 	s.counted, s.uncertain, s.pending, s.missing = s.stored, s.unknownKept, 0, 0
 	for _, c := range s.candidates {
 		switch {
@@ -143,7 +143,7 @@ func (c *candidate) settles(now time.Time, o Options) bool {
 // up to the baseline, and never less than those that are claimed or denied. So a
 // candidate counts until it goes and raises nothing. Of a service that was not known
 // all count but new ones.
-func (s *service) level(now time.Time) {
+func (s *guardedService) level(now time.Time) {
 	n := s.counted - s.added
 	if s.known {
 		n = max(s.stay()-s.uncertain, min(s.counted, s.base()))
@@ -161,7 +161,7 @@ func (s *service) level(now time.Time) {
 func minute(t time.Time) time.Time { return t.Add(time.Minute - 1).Truncate(time.Minute).UTC() }
 
 // expire forgets what the service had before the window, unless it is held for that.
-func (s *service) expire(now time.Time, window time.Duration) {
+func (s *guardedService) expire(now time.Time, window time.Duration) {
 	for s.HeldSince.IsZero() && len(s.Peaks) > 0 && now.Sub(s.Peaks[0].Until) >= window {
 		s.Peaks = s.Peaks[1:]
 	}
@@ -169,7 +169,7 @@ func (s *service) expire(now time.Time, window time.Duration) {
 }
 
 // base is the most that the service had within the window, less what was let go.
-func (s *service) base() int {
+func (s *guardedService) base() int {
 	if len(s.Peaks) > 0 {
 		return s.Peaks[0].N
 	}
@@ -177,13 +177,13 @@ func (s *service) base() int {
 }
 
 // stay is what is left when all candidates go.
-func (s *service) stay() int { return s.counted - s.pending }
+func (s *guardedService) stay() int { return s.counted - s.pending }
 
 // compare orders services by group.
-func compare(a, b *service) int { return a.Service.Compare(b.Service) }
+func compare(a, b *guardedService) int { return a.Service.Compare(b.Service) }
 
 // has reports whether a candidate has a fate.
-func (s *service) has(fate Fate) bool {
+func (s *guardedService) has(fate Fate) bool {
 	for _, c := range s.candidates {
 		if c.fate == fate {
 			return true
@@ -194,7 +194,7 @@ func (s *service) has(fate Fate) bool {
 
 // emptied reports whether the service had endpoints and has none left when all
 // candidates go; of one that is held, those too that are not decided yet.
-func (s *service) emptied() bool {
+func (s *guardedService) emptied() bool {
 	stay := s.stay()
 	if !s.HeldSince.IsZero() {
 		stay -= s.uncertain
@@ -205,7 +205,7 @@ func (s *service) emptied() bool {
 // loss returns how many endpoints count as lost when the candidates go, and so
 // many unknown ones too, and how many of them nobody reported. A loss that was
 // reported does not count while half of the baseline stays.
-func (s *service) loss(uncertain int) (lost, unseen int) {
+func (s *guardedService) loss(uncertain int) (lost, unseen int) {
 	lost = max(0, s.base()-s.stay()+uncertain)
 	unseen = min(lost, s.missing+uncertain)
 	if 2*(s.stay()-uncertain) >= s.base() && !s.Missed {
@@ -215,7 +215,7 @@ func (s *service) loss(uncertain int) (lost, unseen int) {
 }
 
 // hold begins to hold a service that has a loss.
-func (s *service) hold(now time.Time, connection int) {
+func (s *guardedService) hold(now time.Time, connection int) {
 	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.HeldSince.IsZero() {
 		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 	}
@@ -223,14 +223,14 @@ func (s *service) hold(now time.Time, connection int) {
 
 // wantsReconnect reports whether the hold lasts for half the time after which the
 // source may confirm it, and no later connection can.
-func (s *service) wantsReconnect(now time.Time, connection int, after time.Duration) bool {
+func (s *guardedService) wantsReconnect(now time.Time, connection int, after time.Duration) bool {
 	return after > 0 && connection <= s.connection && now.Sub(s.HeldSince) >= after/2
 }
 
 // tryConfirm reports whether the source confirms the hold: all of it is known, it
 // has not fallen further for the whole time, and the connection is a later one. The
 // hold begins anew where fewer endpoints are claimed than when it began.
-func (s *service) tryConfirm(now, calm time.Time, connection int, after time.Duration) bool {
+func (s *guardedService) tryConfirm(now, calm time.Time, connection int, after time.Duration) bool {
 	switch {
 	case s.HeldSince.IsZero():
 		return false
@@ -247,7 +247,7 @@ func (s *service) tryConfirm(now, calm time.Time, connection int, after time.Dur
 
 // decide lets candidates go or keeps them. What stays when some are let go is
 // what the service had.
-func (s *service) decide(now time.Time, o Options, fate Fate, these func(string, *candidate) bool) (n int) {
+func (s *guardedService) decide(now time.Time, o Options, fate Fate, these func(string, *candidate) bool) (n int) {
 	for key, c := range s.candidates {
 		if c.decided != fate && these(key, c) {
 			c.decided, n = fate, n+1
@@ -263,7 +263,7 @@ func (s *service) decide(now time.Time, o Options, fate Fate, these func(string,
 
 // judge decides about each candidate. As many go as were replaced; of a service
 // that is held, only those whose removal the source reported.
-func (s *service) judge(now time.Time, o Options) {
+func (s *guardedService) judge(now time.Time, o Options) {
 	s.freed, s.freesUnreplaced = 0, false
 	keys := slices.SortedFunc(maps.Keys(s.candidates), func(a, b string) int {
 		x, y := s.candidates[a], s.candidates[b]
@@ -299,7 +299,7 @@ func (c *candidate) rank() int {
 	return 1
 }
 
-func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) {
+func (s *guardedService) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) {
 	switch {
 	case c.decided == Denied:
 		return Denied, time.Time{}
@@ -318,7 +318,7 @@ func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (F
 }
 
 // record returns what has to be stored before anything that is free is deleted.
-func (s *service) record(now time.Time) Record {
+func (s *guardedService) record(now time.Time) Record {
 	r := s.Record
 	if s.freesUnreplaced {
 		r.Peaks = append(slices.Clone(r.Peaks), Peak{s.own, minute(now)})
@@ -345,13 +345,13 @@ func (s *service) record(now time.Time) Record {
 }
 
 // idle reports whether there is nothing to judge or to remember.
-func (s *service) idle() bool {
+func (s *guardedService) idle() bool {
 	return len(s.candidates)+len(s.Peaks) == 0 && s.HeldSince.IsZero() && !s.Missed
 }
 
 // next returns when time alone may change something, and whether a candidate waits
 // for that.
-func (s *service) next(now time.Time, o Options) (at time.Time, waits bool) {
+func (s *guardedService) next(now time.Time, o Options) (at time.Time, waits bool) {
 	switch {
 	case !s.HeldSince.IsZero():
 		at = now.Add(max(time.Second, o.Confirm/60))

@@ -195,7 +195,7 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 
 // mayHold reports whether nothing but what is ours is under a key, and its provider did not
 // take itself off.
-func (p *Planner) mayHold(id registry.Group, r row) bool {
+func (p *Planner) mayHold(id registry.Group, r keyRow) bool {
 	ours := len(ownedBy(r.stored, p.owner))
 	return ours == len(r.stored) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
 }

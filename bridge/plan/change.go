@@ -58,7 +58,7 @@ func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 }
 
 // row returns what is known of a key; false if it is not ours.
-func (d *diff) row(r *row) (Row, bool) {
+func (d *diff) row(r *keyRow) (Row, bool) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
 		return d.orphan(r)
@@ -70,7 +70,7 @@ func (d *diff) row(r *row) (Row, bool) {
 	return Row{Key: r.key, Claimed: true, Stored: isStored, Origin: wants[0].claim.origin}, len(r.stored) > 0 || !d.group.exclusive
 }
 
-func (d *diff) orphan(r *row) (Row, bool) {
+func (d *diff) orphan(r *keyRow) (Row, bool) {
 	i := firstOf(r.stored, d.owner)
 	if i < 0 {
 		return Row{}, false
@@ -175,7 +175,7 @@ func (d *diff) reportRefused() {
 }
 
 // add adds what is to be done about one key.
-func (d *diff) add(r *row) {
+func (d *diff) add(r *keyRow) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
 		d.removeOurs(r.key, r.stored)
@@ -200,7 +200,7 @@ func (d *diff) add(r *row) {
 // does. Any wins that is there before ours, unless its owner is about to delete it.
 // Where a target holds both, one without a mark wins, and of two owners the one whose
 // name comes first: were each to yield to the other, the key would be nobody's.
-func (d *diff) foreignWinner(r *row, wants []want) *rival {
+func (d *diff) foreignWinner(r *keyRow, wants []want) *rival {
 	isBoth := firstOf(r.stored, d.owner) >= 0
 	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
 	for _, h := range r.stored {
@@ -260,7 +260,7 @@ func (d *diff) reportRival(key string, loser, winner Origin) {
 }
 
 // reconcile makes one of what is held, all of it ours, into what is desired.
-func (d *diff) reconcile(r *row, want content) {
+func (d *diff) reconcile(r *keyRow, want content) {
 	w := registry.Write{New: d.entry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
 	if len(r.stored) == 1 && r.stored[0].content == want { // as nearly always
@@ -340,5 +340,5 @@ func (p *Planner) Left(id registry.Group, list []registry.Stored) (places []stri
 
 // Claims reports whether anybody claims an entry of a place.
 func (p *Planner) Claims(id registry.Group, place string) bool {
-	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return len(r.wants) > 0 && Place(r.key) == place })
+	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return len(r.wants) > 0 && Place(r.key) == place })
 }

@@ -14,7 +14,7 @@ import (
 type group struct {
 	exclusive bool
 	claims    []*claim             // by origin
-	rows      []row                // by key
+	rows      []keyRow             // by key
 	counts    Counts               // of what is held
 	released  map[string][]release // by key: claims that ended, the last one last
 }
@@ -26,8 +26,8 @@ type claim struct {
 	offers  bool // one of them is an endpoint
 }
 
-// A row is what is claimed and what is held under one key.
-type row struct {
+// A keyRow is what is claimed and what is held under one key.
+type keyRow struct {
 	key    string
 	wants  []want      // by origin, then value: the first wins
 	stored []storedRow // by value
@@ -53,8 +53,8 @@ type release struct {
 }
 
 // row returns the row of a key, nil if there is none.
-func (g *group) row(key string) *row {
-	i, ok := slices.BinarySearchFunc(g.rows, key, func(r row, key string) int { return strings.Compare(r.key, key) })
+func (g *group) row(key string) *keyRow {
+	i, ok := slices.BinarySearchFunc(g.rows, key, func(r keyRow, key string) int { return strings.Compare(r.key, key) })
 	if !ok {
 		return nil
 	}
@@ -65,13 +65,13 @@ func (g *group) row(key string) *row {
 type cursor struct {
 	group *group
 	next  int
-	added []row
-	pass  func(*row) // is given each row that is not asked for
+	added []keyRow
+	pass  func(*keyRow) // is given each row that is not asked for
 }
 
 // row returns the row of a key, which is behind all that were asked for before. It is
 // valid until the next call.
-func (c *cursor) row(key string) *row {
+func (c *cursor) row(key string) *keyRow {
 	rows := c.group.rows
 	for ; c.next < len(rows) && rows[c.next].key < key; c.next++ {
 		c.pass(&rows[c.next])
@@ -80,7 +80,7 @@ func (c *cursor) row(key string) *row {
 		c.next++
 		return &rows[c.next-1]
 	}
-	c.added = append(c.added, row{key: key})
+	c.added = append(c.added, keyRow{key: key})
 	return &c.added[len(c.added)-1]
 }
 
@@ -92,7 +92,7 @@ func (c *cursor) end() {
 	}
 	isLast := len(g.rows) == 0 || len(c.added) == 0 || g.rows[len(g.rows)-1].key < c.added[0].key
 	if g.rows = append(g.rows, c.added...); !isLast {
-		slices.SortFunc(g.rows, func(a, b row) int { return strings.Compare(a.key, b.key) })
+		slices.SortFunc(g.rows, func(a, b keyRow) int { return strings.Compare(a.key, b.key) })
 	}
 }
 
@@ -116,7 +116,7 @@ func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry
 		g.claims = slices.Insert(g.claims, at, &claim{origin: origin})
 	}
 	c, texts := g.claims[at], g.texts()
-	rows := cursor{group: g, pass: func(r *row) {
+	rows := cursor{group: g, pass: func(r *keyRow) {
 		if r.claim(c, nil, &texts) {
 			g.release(r.key, release{origin, evidence})
 			changed = true
@@ -141,7 +141,7 @@ func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry
 }
 
 // claim replaces the wants of a claim and reports whether that changed them.
-func (r *row) claim(c *claim, entries []registry.Entry, texts *pool) bool {
+func (r *keyRow) claim(c *claim, entries []registry.Entry, texts *pool) bool {
 	from, to := r.of(c)
 	if slices.EqualFunc(r.wants[from:to], entries, func(w want, e registry.Entry) bool { return w.is(e.Key, e.Value) }) {
 		return false
@@ -156,7 +156,7 @@ func (r *row) claim(c *claim, entries []registry.Entry, texts *pool) bool {
 }
 
 // of returns where the wants of a claim are, or would be.
-func (r *row) of(c *claim) (from, to int) {
+func (r *keyRow) of(c *claim) (from, to int) {
 	for from < len(r.wants) && r.wants[from].claim != c && r.wants[from].claim.origin.Compare(c.origin) < 0 {
 		from++
 	}
@@ -186,7 +186,7 @@ func (g *group) active() *claim {
 }
 
 // desired returns the wants that count, of which the first wins.
-func (r *row) desired(active *claim) []want {
+func (r *keyRow) desired(active *claim) []want {
 	if active == nil {
 		return r.wants
 	}
@@ -195,7 +195,7 @@ func (r *row) desired(active *claim) []want {
 }
 
 // winner returns whose claim to the key is honoured.
-func (r *row) winner(active *claim) Origin {
+func (r *keyRow) winner(active *claim) Origin {
 	if wants := r.desired(active); len(wants) > 0 {
 		return wants[0].claim.origin
 	}
@@ -210,7 +210,7 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 		list = slices.Clone(list)
 		slices.SortStableFunc(list, byKey)
 	}
-	observe := func(r *row, same []registry.Stored) {
+	observe := func(r *keyRow, same []registry.Stored) {
 		g.count(owner, r, -1)
 		ours := firstOf(r.stored, owner) >= 0
 		if r.observe(owner, same) {
@@ -221,7 +221,7 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 		}
 		g.count(owner, r, +1)
 	}
-	rows := cursor{group: g, pass: func(r *row) { observe(r, nil) }}
+	rows := cursor{group: g, pass: func(r *keyRow) { observe(r, nil) }}
 	for same := range chunks(list, sameKey) {
 		observe(rows.row(same[0].Key), same)
 	}
@@ -233,7 +233,7 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 func sameKey(a, b *registry.Stored) bool { return a.Key == b.Key }
 
 // observe replaces what is held under a key and reports whether ours differ from before.
-func (r *row) observe(owner string, list []registry.Stored) bool {
+func (r *keyRow) observe(owner string, list []registry.Stored) bool {
 	if r.update(owner, list) {
 		return false
 	}
@@ -252,7 +252,7 @@ func (r *row) observe(owner string, list []registry.Stored) bool {
 
 // update records the versions of what is held where nothing else changed, as in most
 // readings, and reports whether that is so.
-func (r *row) update(owner string, list []registry.Stored) bool {
+func (r *keyRow) update(owner string, list []registry.Stored) bool {
 	same := func(a storedRow, b registry.Stored) bool {
 		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.is(b.Key, b.Value))
 	}
@@ -267,7 +267,7 @@ func (r *row) update(owner string, list []registry.Stored) bool {
 
 // apply records that a change was made, and returns who claims what was put.
 func (g *group) apply(owner string, c registry.Change) []Origin {
-	gone := cursor{group: g, pass: func(*row) {}}
+	gone := cursor{group: g, pass: func(*keyRow) {}}
 	for same := range chunks(c.Delete, sameKey) {
 		r := gone.row(same[0].Key)
 		for _, h := range same {
@@ -276,7 +276,7 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 	}
 	gone.end()
 	origins, active := make([]Origin, len(c.Put)), g.active()
-	put := cursor{group: g, pass: func(*row) {}}
+	put := cursor{group: g, pass: func(*keyRow) {}}
 	for i := range c.Put {
 		w := &c.Put[i]
 		r := put.row(w.New.Key)
@@ -293,13 +293,13 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 }
 
 // addStored adds an entry to what is held.
-func (r *row) addStored(h storedRow) {
+func (r *keyRow) addStored(h storedRow) {
 	r.stored = append(r.stored, h)
 	slices.SortStableFunc(r.stored, func(a, b storedRow) int { return a.compare(r.key, b.content) })
 }
 
 // remove removes an entry of ours from what is held.
-func (g *group) remove(owner string, r *row, value string) {
+func (g *group) remove(owner string, r *keyRow, value string) {
 	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.is(r.key, value) })
 	if i >= 0 {
 		r.stored = slices.Delete(r.stored, i, i+1)
@@ -308,7 +308,7 @@ func (g *group) remove(owner string, r *row, value string) {
 }
 
 // count adds what is held under a key to the counts, or subtracts it.
-func (g *group) count(owner string, r *row, sign int) {
+func (g *group) count(owner string, r *keyRow, sign int) {
 	for _, h := range r.stored {
 		if h.owner == owner {
 			g.counts.Owned += sign
@@ -325,7 +325,7 @@ func (g *group) prune() {
 		r := g.row(key)
 		return r == nil || len(r.stored) == 0
 	})
-	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return len(r.wants)+len(r.stored) == 0 })
+	g.rows = slices.DeleteFunc(g.rows, func(r keyRow) bool { return len(r.wants)+len(r.stored) == 0 })
 }
 
 // firstOf returns which entry is the first of an owner; negative: none is.
@@ -362,7 +362,7 @@ type content struct {
 }
 
 // content returns a value under the key, live, in strings that the row has already.
-func (r *row) content(value string) content {
+func (r *keyRow) content(value string) content {
 	for _, w := range r.wants {
 		if w.is(r.key, value) {
 			return w.content

@@ -149,7 +149,7 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 
 // HoldsOurs reports whether the target holds an endpoint of ours in a group.
 func (p *Planner) HoldsOurs(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return registry.IsEndpoint(r.key) && firstOf(r.stored, p.owner) >= 0 })
+	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return registry.IsEndpoint(r.key) && firstOf(r.stored, p.owner) >= 0 })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
