@@ -107,7 +107,7 @@ type Guard struct {
 	services   map[registry.Group]*guardedService
 	active     map[*guardedService]struct{} // those with candidates, losses or a record
 	sum        totals
-	calm       time.Time // since when the source shows something and nothing that was held came back
+	calmSince  time.Time // since when the source shows something and nothing that was held came back
 	hold       *Hold
 	connection int // to the source, at the last judgement
 }
@@ -126,7 +126,7 @@ func New(o Options, records []Record) *Guard {
 func (g *Guard) Load(records []Record) {
 	for _, r := range records {
 		s := g.service(r.Service)
-		g.change(s, func() { s.load(r) })
+		g.update(s, func() { s.load(r) })
 		g.active[s] = struct{}{}
 	}
 }
@@ -136,9 +136,9 @@ func (g *Guard) service(group registry.Group) *guardedService {
 	s := g.services[group]
 	if s == nil {
 		s = &guardedService{Record: Record{Service: group}, candidates: make(map[string]*candidate)}
-		s.saved = s.Record
+		s.lastReported = s.Record
 		g.services[group] = s
-		g.add(s, +1)
+		g.addToSum(s, +1)
 	}
 	return s
 }
@@ -151,29 +151,29 @@ func (g *Guard) Observe(now time.Time, group registry.Group, stored Counts) bool
 		return false
 	}
 	s := g.service(group)
-	g.change(s, func() {
+	g.update(s, func() {
 		s.observe(now, stored)
 		s.count(now, g.Options)
-		s.level(now)
+		s.updateLevel(now)
 	})
-	if !s.idle() || !s.saved.Empty() {
+	if !s.idle() || !s.lastReported.Empty() {
 		g.active[s] = struct{}{}
 	}
 	return true
 }
 
-// change changes a service and keeps the sums.
-func (g *Guard) change(s *guardedService, by func()) {
-	g.add(s, -1)
+// update changes a service and keeps the sums.
+func (g *Guard) update(s *guardedService, by func()) {
+	g.addToSum(s, -1)
 	by()
-	g.add(s, +1)
+	g.addToSum(s, +1)
 }
 
-func (g *Guard) add(s *guardedService, sign int) {
+func (g *Guard) addToSum(s *guardedService, sign int) {
 	g.sum.claimed += sign * s.claimed
-	if s.base() > 0 {
+	if s.baseline() > 0 {
 		g.sum.services += sign
-		g.sum.endpoints += sign * s.base()
+		g.sum.endpoints += sign * s.baseline()
 	}
 }
 
@@ -181,7 +181,7 @@ func (g *Guard) add(s *guardedService, sign int) {
 func (g *Guard) Restart(now time.Time) {
 	for s := range g.active {
 		for _, c := range s.candidates {
-			c.since = now
+			c.waitsSince = now
 		}
 	}
 }
@@ -195,35 +195,35 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 		if connection != g.connection { // what another connection reported, this one only does not show
 			s.markMissing(now)
 		}
-		g.change(s, func() {
+		g.update(s, func() {
 			s.count(now, g.Options)
 			s.expire(now, g.Options.Window)
 		})
 		if lost, _ := s.loss(s.uncertain); !s.HeldSince.IsZero() && (lost == 0 || s.pending+s.uncertain == 0) {
-			g.calm = now
+			g.calmSince = now
 			r.release(s, "nothing of it is to be deleted any more")
 		}
 	}
 	g.connection = connection
-	if g.calm.IsZero() || g.sum.claimed == 0 {
-		g.calm = now
+	if g.calmSince.IsZero() || g.sum.claimed == 0 {
+		g.calmSince = now
 	}
 	personOnly := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
 	for _, s := range active {
-		if s.tryConfirm(now, g.calm, connection, g.Options.Confirm) && !personOnly {
+		if s.tryConfirm(now, g.calmSince, connection, g.Options.Confirm) && !personOnly {
 			g.accept(s, now)
 			r.release(s, "the source still said so over a new connection")
 		}
 	}
 	g.enforce(now, personOnly, active, &r)
-	g.finish(now, active, &r)
+	g.finishRound(now, active, &r)
 	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
 	return r
 }
 
 // ordered returns the active services in order.
 func (g *Guard) ordered() []*guardedService {
-	return slices.SortedFunc(maps.Keys(g.active), compare)
+	return slices.SortedFunc(maps.Keys(g.active), compareServices)
 }
 
 // emptied returns how many services have no endpoint left when all candidates go.
@@ -242,9 +242,9 @@ func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService
 	var held []*guardedService
 	for _, s := range active {
 		if over {
-			s.hold(now, g.connection)
+			s.beginHold(now, g.connection)
 		}
-		s.judge(now, g.Options)
+		s.judgeCandidates(now, g.Options)
 		if !s.HeldSince.IsZero() {
 			held = append(held, s)
 			r.Reconnect = r.Reconnect || !personOnly && s.wantsReconnect(now, g.connection, g.Options.Confirm)
@@ -256,7 +256,7 @@ func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService
 	g.hold = g.newHold(held, personOnly, Held, Unreported) // also while the source cannot report it
 	for _, s := range held {
 		g.hold.Since = soonest(g.hold.Since, s.HeldSince)
-		g.hold.Losses = append(g.hold.Losses, Loss{s.Service, s.base(), s.stay()})
+		g.hold.Losses = append(g.hold.Losses, Loss{s.Service, s.baseline(), s.remaining()})
 	}
 	if g.Options.Mode == Warn || g.Options.Mode == Off {
 		g.waive(now, r)
@@ -272,7 +272,7 @@ func (g *Guard) waive(now time.Time, r *Round) {
 		if !s.HeldSince.IsZero() {
 			g.accept(s, now)
 			r.release(s, "guard.mode is "+string(g.Options.Mode))
-			s.judge(now, g.Options)
+			s.judgeCandidates(now, g.Options)
 		}
 	}
 	g.hold, r.Reconnect = nil, false
@@ -280,7 +280,7 @@ func (g *Guard) waive(now time.Time, r *Round) {
 
 // accept lets what is held of a service go.
 func (g *Guard) accept(s *guardedService, now time.Time) {
-	g.change(s, func() {
+	g.update(s, func() {
 		s.decide(now, g.Options, Free, func(_ string, c *candidate) bool { return c.fate == Held && c.decided == "" })
 	})
 }
@@ -297,8 +297,8 @@ func (l *losses) add(s *guardedService) {
 	n, unseen := s.loss(0)
 	l.lost += n
 	switch {
-	case s.base() == 0:
-	case s.stay() > 0:
+	case s.baseline() == 0:
+	case s.remaining() > 0:
 		l.kept, l.unseen = l.kept+n, l.unseen+unseen
 	case unseen > 0 || s.Missed || !s.HeldSince.IsZero():
 		l.emptied, l.emptiedUnseen = l.emptied+1, l.emptiedUnseen+1
@@ -328,16 +328,16 @@ func (g *Guard) exceeded() bool {
 		float64(l.emptied) > share*float64(g.sum.services) || float64(l.lost) > share*float64(g.sum.endpoints)
 }
 
-// finish reports what changed and forgets services of which nothing is left.
-func (g *Guard) finish(now time.Time, active []*guardedService, r *Round) {
+// finishRound reports what changed and forgets services of which nothing is left.
+func (g *Guard) finishRound(now time.Time, active []*guardedService, r *Round) {
 	for _, s := range active {
 		if s.freed > 0 {
 			r.Free = append(r.Free, s.Service)
 		}
 		next := s.record(now)
 		switch {
-		case !next.equal(s.saved):
-			s.saved = next
+		case !next.equal(s.lastReported):
+			s.lastReported = next
 			r.Changed = append(r.Changed, next)
 		case s.idle():
 			delete(g.active, s)
@@ -345,7 +345,7 @@ func (g *Guard) finish(now time.Time, active []*guardedService, r *Round) {
 				delete(g.services, s.Service)
 			}
 		}
-		at, waits := s.next(now, g.Options)
+		at, waits := s.nextChange(now, g.Options)
 		r.Next, r.Waits = soonest(r.Next, at), r.Waits || waits
 	}
 }
@@ -367,7 +367,7 @@ func (g *Guard) Fate(group registry.Group, key string) Fate {
 // returned by that judgement, or an earlier one, has its loss.
 func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
-		return s.candidates[key].freed
+		return s.candidates[key].freedAt
 	}
 	return time.Time{}
 }
@@ -376,7 +376,7 @@ func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
 // for no time.
 func (g *Guard) Until(group registry.Group, key string) time.Time {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
-		return s.candidates[key].until
+		return s.candidates[key].waitsUntil
 	}
 	return time.Time{}
 }
@@ -394,7 +394,7 @@ func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {
 	}
 	for group, keys := range named {
 		if s := g.services[group]; s != nil {
-			g.change(s, func() { n += s.decide(now, g.Options, fate, func(key string, _ *candidate) bool { return keys[key] }) })
+			g.update(s, func() { n += s.decide(now, g.Options, fate, func(key string, _ *candidate) bool { return keys[key] }) })
 		}
 	}
 	return n
@@ -414,7 +414,7 @@ func (g *Guard) Denied() *Hold {
 	if len(denied) == 0 {
 		return nil
 	}
-	slices.SortFunc(denied, compare)
+	slices.SortFunc(denied, compareServices)
 	h := g.newHold(denied, true, Denied)
 	for _, s := range denied {
 		h.Since = soonest(h.Since, s.DeniedSince)

@@ -38,27 +38,27 @@ func (r Record) equal(o Record) bool {
 
 // A candidate is an endpoint that the target stores and the source no longer claims.
 type candidate struct {
-	missing bool // the source did not report its removal
-	unknown bool // the source cannot report it at present
-	decided Fate // by a person or the source: Free, Denied; empty: not at all
-	since   time.Time
-	fate    Fate
-	freed   time.Time // when it became free
-	until   time.Time // when a wait ends
+	missing    bool // the source did not report its removal
+	unknown    bool // the source cannot report it at present
+	decided    Fate // by a person or the source: Free, Denied; empty: not at all
+	waitsSince time.Time
+	fate       Fate
+	freedAt    time.Time // when it became free
+	waitsUntil time.Time // when a wait ends
 }
 
 // A guardedService counts its endpoints. Those that are stored and not let go are
 // claimed, uncertain, denied or pending.
 type guardedService struct {
 	Record                 // Denied and Approved are in candidates instead
-	saved           Record // as it was reported last
+	lastReported    Record // as it was reported last
 	candidates      map[string]*candidate
 	connection      int  // to the source, when the service was held; 0: of an earlier process
-	known           bool // it has a count, or peaks of an earlier process
-	own             int  // how many endpoints count as its own
+	hasCount        bool // it has a count, or peaks of an earlier process
+	level           int  // how many endpoints count as its own
 	stored          int  // endpoints that are stored
 	unknownKept     int  // that the source cannot report and that are no candidates
-	added           int  // of those that are claimed, the new ones
+	newClaimed      int  // of those that are claimed, the new ones
 	freed           int  // candidates that are free
 	freesUnreplaced bool // with them it has less
 
@@ -69,7 +69,7 @@ type guardedService struct {
 
 // load applies what was recorded. What is known of the service since stays.
 func (s *guardedService) load(r Record) {
-	s.Record, s.saved, s.known = r, r, s.known || len(r.Peaks) > 0
+	s.Record, s.lastReported, s.hasCount = r, r, s.hasCount || len(r.Peaks) > 0
 	for fate, keys := range map[Fate][]string{Denied: r.Denied, Free: r.Approved} {
 		for _, key := range keys {
 			if s.candidates[key] == nil {
@@ -86,14 +86,14 @@ func (s *guardedService) load(r Record) {
 func (s *guardedService) observe(now time.Time, stored Counts) {
 	before := s.candidates
 	s.candidates, s.unknownKept = make(map[string]*candidate, len(stored.Unclaimed)), 0
-	s.claimed, s.added, s.stored = stored.Claimed, stored.New, stored.Claimed+len(stored.Unclaimed)
+	s.claimed, s.newClaimed, s.stored = stored.Claimed, stored.New, stored.Claimed+len(stored.Unclaimed)
 	for key, report := range stored.Unclaimed {
 		c := before[key]
 		switch {
 		case report == Unknown && c == nil && s.HeldSince.IsZero():
 			s.unknownKept++
 		case c == nil: // of a service that is held, all that is not claimed is
-			s.candidates[key] = &candidate{missing: report != Withdrawn, unknown: report == Unknown, since: now, fate: Settling}
+			s.candidates[key] = &candidate{missing: report != Withdrawn, unknown: report == Unknown, waitsSince: now, fate: Settling}
 		default:
 			c.observe(now, report)
 			s.candidates[key] = c
@@ -102,8 +102,8 @@ func (s *guardedService) observe(now time.Time, stored Counts) {
 }
 
 func (c *candidate) observe(now time.Time, report Report) {
-	if report != Unknown && (c.unknown || c.since.IsZero()) {
-		c.since = now
+	if report != Unknown && (c.unknown || c.waitsSince.IsZero()) {
+		c.waitsSince = now
 	}
 	c.unknown, c.missing = report == Unknown, c.missing || report == Missing
 }
@@ -111,7 +111,7 @@ func (c *candidate) observe(now time.Time, report Report) {
 // markMissing makes all candidates missing as of now.
 func (s *guardedService) markMissing(now time.Time) {
 	for _, c := range s.candidates {
-		c.missing, c.since = true, now
+		c.missing, c.waitsSince = true, now
 	}
 }
 
@@ -136,51 +136,53 @@ func (s *guardedService) count(now time.Time, o Options) {
 }
 
 func (c *candidate) settles(now time.Time, o Options) bool {
-	return c.missing && o.Mode != Off && now.Sub(c.since) < o.Settle
+	return c.missing && o.Mode != Off && now.Sub(c.waitsSince) < o.Settle
 }
 
-// level sets how many endpoints count as the service's own: those that are counted,
+// updateLevel sets how many endpoints count as the service's own: those that are counted,
 // up to the baseline, and never less than those that are claimed or denied. So a
 // candidate counts until it goes and raises nothing. Of a service that was not known
 // all count but new ones.
-func (s *guardedService) level(now time.Time) {
-	n := s.counted - s.added
-	if s.known {
-		n = max(s.stay()-s.uncertain, min(s.counted, s.base()))
+func (s *guardedService) updateLevel(now time.Time) {
+	n := s.counted - s.newClaimed
+	if s.hasCount {
+		n = max(s.remaining()-s.uncertain, min(s.counted, s.baseline()))
 	}
-	if n < s.own {
-		s.Peaks = append(s.Peaks, Peak{s.own, minute(now)})
+	if n < s.level {
+		s.Peaks = append(s.Peaks, Peak{s.level, roundUpToMinute(now)})
 	}
 	if i := slices.IndexFunc(s.Peaks, func(p Peak) bool { return p.N <= n }); i >= 0 {
 		s.Peaks = slices.Clip(s.Peaks[:i]) // and nothing is appended to what was reported
 	}
-	s.own, s.known = n, true
+	s.level, s.hasCount = n, true
 }
 
-// minute rounds up, so that a record does not change each second.
-func minute(t time.Time) time.Time { return t.Add(time.Minute - 1).Truncate(time.Minute).UTC() }
+// roundUpToMinute rounds up, so that a record does not change each second.
+func roundUpToMinute(t time.Time) time.Time {
+	return t.Add(time.Minute - 1).Truncate(time.Minute).UTC()
+}
 
 // expire forgets what the service had before the window, unless it is held for that.
 func (s *guardedService) expire(now time.Time, window time.Duration) {
 	for s.HeldSince.IsZero() && len(s.Peaks) > 0 && now.Sub(s.Peaks[0].Until) >= window {
 		s.Peaks = s.Peaks[1:]
 	}
-	s.Missed = s.Missed && s.base() > s.stay()
+	s.Missed = s.Missed && s.baseline() > s.remaining()
 }
 
-// base is the most that the service had within the window, less what was let go.
-func (s *guardedService) base() int {
+// baseline is the most that the service had within the window, less what was let go.
+func (s *guardedService) baseline() int {
 	if len(s.Peaks) > 0 {
 		return s.Peaks[0].N
 	}
-	return s.own
+	return s.level
 }
 
-// stay is what is left when all candidates go.
-func (s *guardedService) stay() int { return s.counted - s.pending }
+// remaining is what is left when all candidates go.
+func (s *guardedService) remaining() int { return s.counted - s.pending }
 
-// compare orders services by group.
-func compare(a, b *guardedService) int { return a.Service.Compare(b.Service) }
+// compareServices orders services by group.
+func compareServices(a, b *guardedService) int { return a.Service.Compare(b.Service) }
 
 // has reports whether a candidate has a fate.
 func (s *guardedService) has(fate Fate) bool {
@@ -195,27 +197,27 @@ func (s *guardedService) has(fate Fate) bool {
 // emptied reports whether the service had endpoints and has none left when all
 // candidates go; of one that is held, those too that are not decided yet.
 func (s *guardedService) emptied() bool {
-	stay := s.stay()
+	stay := s.remaining()
 	if !s.HeldSince.IsZero() {
 		stay -= s.uncertain
 	}
-	return s.base() > 0 && stay == 0
+	return s.baseline() > 0 && stay == 0
 }
 
 // loss returns how many endpoints count as lost when the candidates go, and so
 // many unknown ones too, and how many of them nobody reported. A loss that was
 // reported does not count while half of the baseline stays.
 func (s *guardedService) loss(uncertain int) (lost, unseen int) {
-	lost = max(0, s.base()-s.stay()+uncertain)
+	lost = max(0, s.baseline()-s.remaining()+uncertain)
 	unseen = min(lost, s.missing+uncertain)
-	if 2*(s.stay()-uncertain) >= s.base() && !s.Missed {
+	if 2*(s.remaining()-uncertain) >= s.baseline() && !s.Missed {
 		return unseen, unseen
 	}
 	return lost, unseen
 }
 
-// hold begins to hold a service that has a loss.
-func (s *guardedService) hold(now time.Time, connection int) {
+// beginHold begins to hold a service that has a loss.
+func (s *guardedService) beginHold(now time.Time, connection int) {
 	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.HeldSince.IsZero() {
 		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 	}
@@ -230,7 +232,7 @@ func (s *guardedService) wantsReconnect(now time.Time, connection int, after tim
 // tryConfirm reports whether the source confirms the hold: all of it is known, it
 // has not fallen further for the whole time, and the connection is a later one. The
 // hold begins anew where fewer endpoints are claimed than when it began.
-func (s *guardedService) tryConfirm(now, calm time.Time, connection int, after time.Duration) bool {
+func (s *guardedService) tryConfirm(now, calmSince time.Time, connection int, after time.Duration) bool {
 	switch {
 	case s.HeldSince.IsZero():
 		return false
@@ -242,7 +244,7 @@ func (s *guardedService) tryConfirm(now, calm time.Time, connection int, after t
 		return false
 	}
 	s.ClaimedWhenHeld = s.claimed
-	return after > 0 && now.Sub(s.HeldSince) >= after && now.Sub(calm) >= after && connection > s.connection
+	return after > 0 && now.Sub(s.HeldSince) >= after && now.Sub(calmSince) >= after && connection > s.connection
 }
 
 // decide lets candidates go or keeps them. What stays when some are let go is
@@ -255,27 +257,27 @@ func (s *guardedService) decide(now time.Time, o Options, fate Fate, these func(
 	}
 	s.count(now, o)
 	if n > 0 && fate == Free {
-		s.Peaks, s.own = nil, s.counted
+		s.Peaks, s.level = nil, s.counted
 		s.Missed = s.Missed || !s.HeldSince.IsZero() // what is left of its hold counts whole
 	}
 	return n
 }
 
-// judge decides about each candidate. As many go as were replaced; of a service
+// judgeCandidates decides about each candidate. As many go as were replaced; of a service
 // that is held, only those whose removal the source reported.
-func (s *guardedService) judge(now time.Time, o Options) {
+func (s *guardedService) judgeCandidates(now time.Time, o Options) {
 	s.freed, s.freesUnreplaced = 0, false
 	keys := slices.SortedFunc(maps.Keys(s.candidates), func(a, b string) int {
 		x, y := s.candidates[a], s.candidates[b]
-		return cmp.Or(cmp.Compare(x.rank(), y.rank()), x.since.Compare(y.since), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), x.waitsSince.Compare(y.waitsSince), cmp.Compare(a, b))
 	})
 	for i, key := range keys {
 		c := s.candidates[key]
-		replaced := c.decided == Free || i < s.stored-s.base()
+		replaced := c.decided == Free || i < s.stored-s.baseline()
 		before := c.fate
-		c.fate, c.until = s.fate(c, replaced, now, o)
+		c.fate, c.waitsUntil = s.fate(c, replaced, now, o)
 		if c.fate == Free && before != Free {
-			c.freed = now
+			c.freedAt = now
 		}
 		if c.fate == Free {
 			s.freed++
@@ -310,9 +312,9 @@ func (s *guardedService) fate(c *candidate, replaced bool, now time.Time, o Opti
 	case !s.HeldSince.IsZero() && (!replaced || c.missing):
 		return Held, time.Time{}
 	case c.settles(now, o):
-		return Settling, c.since.Add(o.Settle)
-	case !replaced && s.stay() == 0 && o.Mode != Off && now.Sub(c.since) < o.LastEndpoint:
-		return Last, c.since.Add(o.LastEndpoint)
+		return Settling, c.waitsSince.Add(o.Settle)
+	case !replaced && s.remaining() == 0 && o.Mode != Off && now.Sub(c.waitsSince) < o.LastEndpoint:
+		return Last, c.waitsSince.Add(o.LastEndpoint)
 	}
 	return Free, time.Time{}
 }
@@ -321,7 +323,7 @@ func (s *guardedService) fate(c *candidate, replaced bool, now time.Time, o Opti
 func (s *guardedService) record(now time.Time) Record {
 	r := s.Record
 	if s.freesUnreplaced {
-		r.Peaks = append(slices.Clone(r.Peaks), Peak{s.own, minute(now)})
+		r.Peaks = append(slices.Clone(r.Peaks), Peak{s.level, roundUpToMinute(now)})
 	}
 	for key, c := range s.candidates {
 		switch c.decided {
@@ -349,9 +351,9 @@ func (s *guardedService) idle() bool {
 	return len(s.candidates)+len(s.Peaks) == 0 && s.HeldSince.IsZero() && !s.Missed
 }
 
-// next returns when time alone may change something, and whether a candidate waits
+// nextChange returns when time alone may change something, and whether a candidate waits
 // for that.
-func (s *guardedService) next(now time.Time, o Options) (at time.Time, waits bool) {
+func (s *guardedService) nextChange(now time.Time, o Options) (at time.Time, waits bool) {
 	switch {
 	case !s.HeldSince.IsZero():
 		at = now.Add(max(time.Second, o.Confirm/60))
@@ -359,7 +361,7 @@ func (s *guardedService) next(now time.Time, o Options) (at time.Time, waits boo
 		at = s.Peaks[0].Until.Add(o.Window)
 	}
 	for _, c := range s.candidates {
-		at, waits = soonest(at, c.until), waits || !c.until.IsZero()
+		at, waits = soonest(at, c.waitsUntil), waits || !c.waitsUntil.IsZero()
 	}
 	return at, waits
 }

@@ -14,9 +14,9 @@ const maxRegistrations = 16 << 20
 // registrations are the entries without an owner of all groups that were read, by address:
 // what providers registered themselves. They outlive Drop, as they were read last.
 type registrations struct {
-	groups map[registry.Group]*registeredGroup
-	at     map[string][]registration
-	bytes  int
+	groups    map[registry.Group]*registeredGroup
+	byAddress map[string][]registration
+	bytes     int
 }
 
 type registeredGroup struct {
@@ -44,15 +44,15 @@ func (r Registration) String() string { return r.Group.String() + " " + r.Key }
 // the address in the key, such as the version. The protocol does not count.
 func (r registration) name() string { return Place(r.key)[len(Address(r.key)):] }
 
-// isBeside reports whether consumers of one registration look for the other as well: both
+// sharesConsumers reports whether consumers of one registration look for the other as well: both
 // are of one format in one place.
-func (r registration) isBeside(o registration) bool {
+func (r registration) sharesConsumers(o registration) bool {
 	return r.group.Kind == o.group.Kind && r.group.Namespace == o.group.Namespace && r.group.Group == o.group.Group
 }
 
-// subject returns the interface of a group that is named by a service key, such as
+// interfaceName returns the interface of a group that is named by a service key, such as
 // providers:interface:version:group, or the name of the group.
-func (r registration) subject() string {
+func (r registration) interfaceName() string {
 	_, rest, isKey := strings.Cut(r.group.Name, ":")
 	if !isKey {
 		return r.group.Name
@@ -70,17 +70,17 @@ func Address(key string) string {
 	return at
 }
 
-// contradicted returns which registrations of an address say that its process has another
+// contradicting returns which registrations of an address say that its process has another
 // name than is claimed for it: none if the process registers what is claimed; else those of
 // the claimed interface; if there are none, all.
-func contradicted(claim registration, own []registration) []registration {
+func contradicting(claim registration, own []registration) []registration {
 	var same, others []registration
 	for _, r := range own {
 		switch {
-		case !r.isBeside(claim):
+		case !r.sharesConsumers(claim):
 		case *r.group == *claim.group && r.name() == claim.name():
 			return nil
-		case r.subject() == claim.subject():
+		case r.interfaceName() == claim.interfaceName():
 			same = append(same, r)
 		default:
 			others = append(others, r)
@@ -113,7 +113,7 @@ func (r *registrations) observe(id registry.Group, list []registry.Stored, bound
 	}
 	r.groups[id], r.bytes = &now, r.bytes+now.bytes
 	for _, key := range now.keys {
-		r.at[Address(key)] = append(r.at[Address(key)], registration{&now.group, key})
+		r.byAddress[Address(key)] = append(r.byAddress[Address(key)], registration{&now.group, key})
 	}
 }
 
@@ -127,9 +127,9 @@ func (r *registrations) forget(id registry.Group) {
 	}
 	for _, key := range before.keys {
 		at := Address(key)
-		r.at[at] = slices.DeleteFunc(r.at[at], func(o registration) bool { return o.group == &before.group })
-		if len(r.at[at]) == 0 {
-			delete(r.at, at)
+		r.byAddress[at] = slices.DeleteFunc(r.byAddress[at], func(o registration) bool { return o.group == &before.group })
+		if len(r.byAddress[at]) == 0 {
+			delete(r.byAddress, at)
 		}
 	}
 	r.bytes -= before.bytes
@@ -152,11 +152,11 @@ func (c Contradiction) Equal(o Contradiction) bool {
 }
 
 // fewRegistrations is how many registrations stand for many.
-const fewRegistrations = 3
+const maxShownRegistrations = 3
 
-// few returns some of the registrations of an address.
-func few(list []registration) (some []Registration) {
-	for _, r := range list[:min(len(list), fewRegistrations)] {
+// firstRegistrations returns some of the registrations of an address.
+func firstRegistrations(list []registration) (some []Registration) {
+	for _, r := range list[:min(len(list), maxShownRegistrations)] {
 		some = append(some, Registration{*r.group, r.key})
 	}
 	return some
@@ -165,17 +165,17 @@ func few(list []registration) (some []Registration) {
 // Contradictions returns at most one contradiction for each origin that claims in a group,
 // in order. A claim that cannot be honoured contradicts nothing.
 func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
-	if id.Exclusive || len(p.registrations.at) == 0 {
+	if id.Exclusive || len(p.registrations.byAddress) == 0 {
 		return nil
 	}
 	seen := make(map[string]bool) // addresses
 	for _, r := range p.lookup(id).rows {
 		at := Address(r.key)
-		own := p.registrations.at[at]
-		if len(r.wants) == 0 || len(own) == 0 || seen[at] || !registry.IsEndpoint(r.key) || !p.mayHold(id, r) {
+		own := p.registrations.byAddress[at]
+		if len(r.wants) == 0 || len(own) == 0 || seen[at] || !registry.IsEndpoint(r.key) || !p.mayStore(id, r) {
 			continue
 		}
-		as := contradicted(registration{&id, r.key}, own)
+		as := contradicting(registration{&id, r.key}, own)
 		if len(as) == 0 {
 			continue
 		}
@@ -185,7 +185,7 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 		if i < 0 {
 			i = len(all)
 			slices.SortFunc(as, func(a, b registration) int { return cmp.Or(a.group.Compare(*b.group), cmp.Compare(a.key, b.key)) })
-			all = append(all, Contradiction{Origin: origin, Claimed: r.key, As: few(as), Names: len(as)})
+			all = append(all, Contradiction{Origin: origin, Claimed: r.key, As: firstRegistrations(as), Names: len(as)})
 		}
 		all[i].Addresses++
 	}
@@ -193,9 +193,9 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 	return all
 }
 
-// mayHold reports whether nothing but what is ours is under a key, and its provider did not
+// mayStore reports whether nothing but what is ours is under a key, and its provider did not
 // take itself off.
-func (p *Planner) mayHold(id registry.Group, r keyRow) bool {
+func (p *Planner) mayStore(id registry.Group, r keyRow) bool {
 	ours := len(ownedBy(r.stored, p.owner))
 	return ours == len(r.stored) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
 }
@@ -215,26 +215,26 @@ func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	if id.Exclusive || g.counts.Foreign == 0 {
 		return nil
 	}
-	own := g.unclaimed(&id)
-	for name, claims := range g.claimed(&id) {
+	own := g.unclaimedByName(&id)
+	for name, claims := range g.claimsByName(&id) {
 		for _, c := range claims {
 			i, found := slices.BinarySearchFunc(all, c.origin, func(s SelfRegistered, o Origin) int { return s.Origin.Compare(o) })
 			if !found {
 				all = slices.Insert(all, i, SelfRegistered{Origin: c.origin})
 			}
 			all[i].Entries += len(own[name])
-			all[i].Some = append(all[i].Some, few(own[name])...)
+			all[i].Some = append(all[i].Some, firstRegistrations(own[name])...)
 		}
 	}
 	for i, s := range all {
 		slices.SortFunc(s.Some, func(a, b Registration) int { return cmp.Compare(a.Key, b.Key) })
-		all[i].Some = s.Some[:min(len(s.Some), fewRegistrations)]
+		all[i].Some = s.Some[:min(len(s.Some), maxShownRegistrations)]
 	}
 	return slices.DeleteFunc(all, func(s SelfRegistered) bool { return s.Entries == 0 })
 }
 
-// claimed returns who claims endpoints under each name.
-func (g *group) claimed(id *registry.Group) map[string][]*claim {
+// claimsByName returns who claims endpoints under each name.
+func (g *group) claimsByName(id *registry.Group) map[string][]*claim {
 	by := make(map[string][]*claim)
 	for _, r := range g.rows {
 		name := registration{id, r.key}.name()
@@ -247,14 +247,14 @@ func (g *group) claimed(id *registry.Group) map[string][]*claim {
 	return by
 }
 
-// unclaimed returns the entries without an owner at addresses that nobody claims, by name.
-func (g *group) unclaimed(id *registry.Group) map[string][]registration {
+// unclaimedByName returns the entries without an owner at addresses that nobody claims, by name.
+func (g *group) unclaimedByName(id *registry.Group) map[string][]registration {
 	claimed, by := make(map[string]bool), make(map[string][]registration)
 	for _, r := range g.rows {
 		claimed[Address(r.key)] = claimed[Address(r.key)] || len(r.wants) > 0
 	}
 	for _, r := range g.rows {
-		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.stored, "") >= 0 && !claimed[Address(r.key)] {
+		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && indexOfOwner(r.stored, "") >= 0 && !claimed[Address(r.key)] {
 			by[at.name()] = append(by[at.name()], at)
 		}
 	}

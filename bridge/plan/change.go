@@ -39,7 +39,7 @@ func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	d.change.Want = make([]registry.Entry, 0, len(d.group.rows))
 	d.reportRefused()
 	for i := range d.group.rows {
-		d.add(&d.group.rows[i])
+		d.addKey(&d.group.rows[i])
 	}
 	return d.change, d.conflicts
 }
@@ -50,28 +50,28 @@ func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		d := p.diff(id)
 		for i := range d.group.rows {
-			if row, ok := d.row(&d.group.rows[i]); ok && !yield(row) {
+			if row, ok := d.rowOf(&d.group.rows[i]); ok && !yield(row) {
 				return
 			}
 		}
 	}
 }
 
-// row returns what is known of a key; false if it is not ours.
-func (d *diff) row(r *keyRow) (Row, bool) {
+// rowOf returns what is known of a key; false if it is not ours.
+func (d *diff) rowOf(r *keyRow) (Row, bool) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
-		return d.orphan(r)
+		return d.orphanOf(r)
 	}
 	isStored := len(r.stored) > 0
-	if !isStored && len(d.others) > 0 {
-		isStored = len(d.elsewhere(r.key, wants)) > 0
+	if !isStored && len(d.rivals) > 0 {
+		isStored = len(d.rivalsElsewhere(r.key, wants)) > 0
 	}
 	return Row{Key: r.key, Claimed: true, Stored: isStored, Origin: wants[0].claim.origin}, len(r.stored) > 0 || !d.group.exclusive
 }
 
-func (d *diff) orphan(r *keyRow) (Row, bool) {
-	i := firstOf(r.stored, d.owner)
+func (d *diff) orphanOf(r *keyRow) (Row, bool) {
+	i := indexOfOwner(r.stored, d.owner)
 	if i < 0 {
 		return Row{}, false
 	}
@@ -105,7 +105,7 @@ func (p *Planner) Taken(id registry.Group, key string) bool {
 func (p *Planner) Winner(id registry.Group, key string) Origin {
 	g := p.lookup(id)
 	if r := g.row(key); r != nil {
-		return r.winner(g.active())
+		return r.winningOrigin(g.active())
 	}
 	return Origin{}
 }
@@ -117,7 +117,7 @@ type diff struct {
 	drained   func(registry.Group, string) bool
 	group     *group
 	active    *claim             // see group.active
-	others    map[string][]rival // entries of others, by what is behind :// in their keys; nil where no claim yields
+	rivals    map[string][]rival // entries of others, by what is behind :// in their keys; nil where no claim yields
 	change    registry.Change
 	conflicts []Conflict
 }
@@ -131,27 +131,27 @@ func (p *Planner) diff(id registry.Group) diff {
 	if p.Yields == nil || g.counts.Foreign == 0 {
 		return d
 	}
-	d.others = make(map[string][]rival)
+	d.rivals = make(map[string][]rival)
 	for _, r := range g.rows {
 		_, at, ok := strings.Cut(r.key, "://")
 		for _, h := range r.stored {
 			if ok && h.owner != p.owner && !h.leaving {
-				d.others[at] = append(d.others[at], rival{r.key, h.owner})
+				d.rivals[at] = append(d.rivals[at], rival{r.key, h.owner})
 			}
 		}
 	}
 	return d
 }
 
-// elsewhere returns the entries of others under other keys to which all who claim a
+// rivalsElsewhere returns the entries of others under other keys to which all who claim a
 // key yield.
-func (d *diff) elsewhere(key string, wants []want) []rival {
-	if len(d.others) == 0 {
+func (d *diff) rivalsElsewhere(key string, wants []want) []rival {
+	if len(d.rivals) == 0 {
 		return nil
 	}
 	_, at, _ := strings.Cut(key, "://")
-	list := slices.DeleteFunc(slices.Clone(d.others[at]), func(o rival) bool { return o.key == key })
-	if len(list) == 0 || slices.ContainsFunc(wants, func(w want) bool { return !d.yields(w.claim.origin, d.entry(key, w.content)) }) {
+	list := slices.DeleteFunc(slices.Clone(d.rivals[at]), func(o rival) bool { return o.key == key })
+	if len(list) == 0 || slices.ContainsFunc(wants, func(w want) bool { return !d.yields(w.claim.origin, d.toEntry(key, w.content)) }) {
 		return nil
 	}
 	return list
@@ -174,8 +174,8 @@ func (d *diff) reportRefused() {
 	}
 }
 
-// add adds what is to be done about one key.
-func (d *diff) add(r *keyRow) {
+// addKey adds what is to be done about one key.
+func (d *diff) addKey(r *keyRow) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
 		d.removeOurs(r.key, r.stored)
@@ -188,7 +188,7 @@ func (d *diff) add(r *keyRow) {
 			return
 		}
 	}
-	if d.drained != nil && firstOf(r.stored, d.owner) < 0 && d.drained(d.change.Group, r.key) {
+	if d.drained != nil && indexOfOwner(r.stored, d.owner) < 0 && d.drained(d.change.Group, r.key) {
 		d.reportDrained(r.key, wants)
 		return
 	}
@@ -201,14 +201,14 @@ func (d *diff) add(r *keyRow) {
 // Where a target holds both, one without a mark wins, and of two owners the one whose
 // name comes first: were each to yield to the other, the key would be nobody's.
 func (d *diff) foreignWinner(r *keyRow, wants []want) *rival {
-	isBoth := firstOf(r.stored, d.owner) >= 0
+	isBoth := indexOfOwner(r.stored, d.owner) >= 0
 	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
 	for _, h := range r.stored {
 		if !h.leaving && wins(h.owner) {
 			return &rival{r.key, h.owner}
 		}
 	}
-	for _, o := range d.elsewhere(r.key, wants) {
+	for _, o := range d.rivalsElsewhere(r.key, wants) {
 		if wins(o.owner) {
 			return &o
 		}
@@ -261,7 +261,7 @@ func (d *diff) reportRival(key string, loser, winner Origin) {
 
 // reconcile makes one of what is held, all of it ours, into what is desired.
 func (d *diff) reconcile(r *keyRow, want content) {
-	w := registry.Write{New: d.entry(r.key, want)}
+	w := registry.Write{New: d.toEntry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
 	if len(r.stored) == 1 && r.stored[0].content == want { // as nearly always
 		return
@@ -273,7 +273,7 @@ func (d *diff) reconcile(r *keyRow, want content) {
 		if list[i].content == want {
 			return
 		}
-		old := d.export(r.key, list[i])
+		old := d.toStored(r.key, list[i])
 		w.Old = &old
 	} else if i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.leaving }); i >= 0 {
 		w.Old = &registry.Stored{Entry: w.New, Owner: r.stored[i].owner, Version: r.stored[i].version, Live: true, Leaving: true}
@@ -296,17 +296,17 @@ func closest(list []storedRow, want content) (best int) {
 func (d *diff) removeOurs(key string, list []storedRow) {
 	for _, h := range list {
 		if h.owner == d.owner {
-			d.change.Delete = append(d.change.Delete, d.export(key, h))
+			d.change.Delete = append(d.change.Delete, d.toStored(key, h))
 		}
 	}
 }
 
-func (d *diff) entry(key string, c content) registry.Entry {
+func (d *diff) toEntry(key string, c content) registry.Entry {
 	return registry.Entry{Group: d.change.Group, Key: key, Value: c.value(key)}
 }
 
-func (d *diff) export(key string, h storedRow) registry.Stored {
-	return registry.Stored{Entry: d.entry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
+func (d *diff) toStored(key string, h storedRow) registry.Stored {
+	return registry.Stored{Entry: d.toEntry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
 }
 
 // Place returns what keys of one address have in common, whatever their protocols: what is
@@ -331,7 +331,7 @@ func (p *Planner) Left(id registry.Group, list []registry.Stored) (places []stri
 	}
 	for _, r := range g.rows {
 		at := Place(r.key)
-		if registry.IsEndpoint(r.key) && !stays[at] && firstOf(r.stored, "") >= 0 && p.Claims(id, at) {
+		if registry.IsEndpoint(r.key) && !stays[at] && indexOfOwner(r.stored, "") >= 0 && p.Claims(id, at) {
 			places = append(places, at)
 		}
 	}

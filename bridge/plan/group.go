@@ -63,10 +63,10 @@ func (g *group) row(key string) *keyRow {
 
 // A cursor visits the rows of a group in key order, and makes those that are missing.
 type cursor struct {
-	group *group
-	next  int
-	added []keyRow
-	pass  func(*keyRow) // is given each row that is not asked for
+	group     *group
+	next      int
+	added     []keyRow
+	onSkipped func(*keyRow) // is given each row that is not asked for
 }
 
 // row returns the row of a key, which is behind all that were asked for before. It is
@@ -74,7 +74,7 @@ type cursor struct {
 func (c *cursor) row(key string) *keyRow {
 	rows := c.group.rows
 	for ; c.next < len(rows) && rows[c.next].key < key; c.next++ {
-		c.pass(&rows[c.next])
+		c.onSkipped(&rows[c.next])
 	}
 	if c.next < len(rows) && rows[c.next].key == key {
 		c.next++
@@ -88,7 +88,7 @@ func (c *cursor) row(key string) *keyRow {
 func (c *cursor) end() {
 	g := c.group
 	for ; c.next < len(g.rows); c.next++ {
-		c.pass(&g.rows[c.next])
+		c.onSkipped(&g.rows[c.next])
 	}
 	isLast := len(g.rows) == 0 || len(c.added) == 0 || g.rows[len(g.rows)-1].key < c.added[0].key
 	if g.rows = append(g.rows, c.added...); !isLast {
@@ -96,34 +96,34 @@ func (c *cursor) end() {
 	}
 }
 
-func (g *group) find(origin Origin) (int, bool) {
+func (g *group) claimIndex(origin Origin) (int, bool) {
 	return slices.BinarySearchFunc(g.claims, origin, func(c *claim, o Origin) int { return c.origin.Compare(o) })
 }
 
 // entriesOf returns how many entries an origin claims.
 func (g *group) entriesOf(origin Origin) int {
-	if i, ok := g.find(origin); ok {
+	if i, ok := g.claimIndex(origin); ok {
 		return g.claims[i].entries
 	}
 	return 0
 }
 
-// claim replaces the claim of an origin by entries in order, no two of which are
+// replaceClaim replaces the claim of an origin by entries in order, no two of which are
 // equal. It reports whether that changed it.
-func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry) (changed bool) {
-	at, ok := g.find(origin)
+func (g *group) replaceClaim(origin Origin, evidence Evidence, entries []registry.Entry) (changed bool) {
+	at, ok := g.claimIndex(origin)
 	if !ok {
 		g.claims = slices.Insert(g.claims, at, &claim{origin: origin})
 	}
-	c, texts := g.claims[at], g.texts()
-	rows := cursor{group: g, pass: func(r *keyRow) {
-		if r.claim(c, nil, &texts) {
-			g.release(r.key, release{origin, evidence})
+	c, texts := g.claims[at], g.recentTexts()
+	rows := cursor{group: g, onSkipped: func(r *keyRow) {
+		if r.replaceWants(c, nil, &texts) {
+			g.recordRelease(r.key, release{origin, evidence})
 			changed = true
 		}
 	}}
 	for same := range chunks(entries, func(a, b *registry.Entry) bool { return a.Key == b.Key }) {
-		if rows.row(same[0].Key).claim(c, same, &texts) {
+		if rows.row(same[0].Key).replaceWants(c, same, &texts) {
 			changed = true
 		}
 	}
@@ -140,10 +140,10 @@ func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry
 	return changed
 }
 
-// claim replaces the wants of a claim and reports whether that changed them.
-func (r *keyRow) claim(c *claim, entries []registry.Entry, texts *pool) bool {
-	from, to := r.of(c)
-	if slices.EqualFunc(r.wants[from:to], entries, func(w want, e registry.Entry) bool { return w.is(e.Key, e.Value) }) {
+// replaceWants replaces the wants of a claim and reports whether that changed them.
+func (r *keyRow) replaceWants(c *claim, entries []registry.Entry, texts *pool) bool {
+	from, to := r.wantsRange(c)
+	if slices.EqualFunc(r.wants[from:to], entries, func(w want, e registry.Entry) bool { return w.hasValue(e.Key, e.Value) }) {
 		return false
 	}
 	r.wants = slices.Delete(r.wants, from, to)
@@ -155,8 +155,8 @@ func (r *keyRow) claim(c *claim, entries []registry.Entry, texts *pool) bool {
 	return true
 }
 
-// of returns where the wants of a claim are, or would be.
-func (r *keyRow) of(c *claim) (from, to int) {
+// wantsRange returns where the wants of a claim are, or would be.
+func (r *keyRow) wantsRange(c *claim) (from, to int) {
 	for from < len(r.wants) && r.wants[from].claim != c && r.wants[from].claim.origin.Compare(c.origin) < 0 {
 		from++
 	}
@@ -166,8 +166,8 @@ func (r *keyRow) of(c *claim) (from, to int) {
 	return from, to
 }
 
-// release records that a claim to a key ended.
-func (g *group) release(key string, r release) {
+// recordRelease records that a claim to a key ended.
+func (g *group) recordRelease(key string, r release) {
 	if g.released == nil {
 		g.released = make(map[string][]release, 1)
 	}
@@ -190,12 +190,12 @@ func (r *keyRow) desired(active *claim) []want {
 	if active == nil {
 		return r.wants
 	}
-	from, to := r.of(active)
+	from, to := r.wantsRange(active)
 	return r.wants[from:to]
 }
 
-// winner returns whose claim to the key is honoured.
-func (r *keyRow) winner(active *claim) Origin {
+// winningOrigin returns whose claim to the key is honoured.
+func (r *keyRow) winningOrigin(active *claim) Origin {
 	if wants := r.desired(active); len(wants) > 0 {
 		return wants[0].claim.origin
 	}
@@ -211,17 +211,17 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 		slices.SortStableFunc(list, byKey)
 	}
 	observe := func(r *keyRow, same []registry.Stored) {
-		g.count(owner, r, -1)
-		ours := firstOf(r.stored, owner) >= 0
-		if r.observe(owner, same) {
+		g.addToCounts(owner, r, -1)
+		ours := indexOfOwner(r.stored, owner) >= 0
+		if r.observeStored(owner, same) {
 			differs = true
-			if ours && firstOf(r.stored, owner) < 0 {
+			if ours && indexOfOwner(r.stored, owner) < 0 {
 				lost = append(lost, r.key)
 			}
 		}
-		g.count(owner, r, +1)
+		g.addToCounts(owner, r, +1)
 	}
-	rows := cursor{group: g, pass: func(r *keyRow) { observe(r, nil) }}
+	rows := cursor{group: g, onSkipped: func(r *keyRow) { observe(r, nil) }}
 	for same := range chunks(list, sameKey) {
 		observe(rows.row(same[0].Key), same)
 	}
@@ -232,9 +232,9 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 
 func sameKey(a, b *registry.Stored) bool { return a.Key == b.Key }
 
-// observe replaces what is held under a key and reports whether ours differ from before.
-func (r *keyRow) observe(owner string, list []registry.Stored) bool {
-	if r.update(owner, list) {
+// observeStored replaces what is held under a key and reports whether ours differ from before.
+func (r *keyRow) observeStored(owner string, list []registry.Stored) bool {
+	if r.updateVersions(owner, list) {
 		return false
 	}
 	before := r.stored
@@ -250,11 +250,11 @@ func (r *keyRow) observe(owner string, list []registry.Stored) bool {
 	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.stored, owner), func(a, b storedRow) bool { return a.content == b.content })
 }
 
-// update records the versions of what is held where nothing else changed, as in most
+// updateVersions records the versions of what is held where nothing else changed, as in most
 // readings, and reports whether that is so.
-func (r *keyRow) update(owner string, list []registry.Stored) bool {
+func (r *keyRow) updateVersions(owner string, list []registry.Stored) bool {
 	same := func(a storedRow, b registry.Stored) bool {
-		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.is(b.Key, b.Value))
+		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.hasValue(b.Key, b.Value))
 	}
 	if !slices.EqualFunc(r.stored, list, same) {
 		return false
@@ -265,9 +265,9 @@ func (r *keyRow) update(owner string, list []registry.Stored) bool {
 	return true
 }
 
-// apply records that a change was made, and returns who claims what was put.
-func (g *group) apply(owner string, c registry.Change) []Origin {
-	gone := cursor{group: g, pass: func(*keyRow) {}}
+// applyChange records that a change was made, and returns who claims what was put.
+func (g *group) applyChange(owner string, c registry.Change) []Origin {
+	gone := cursor{group: g, onSkipped: func(*keyRow) {}}
 	for same := range chunks(c.Delete, sameKey) {
 		r := gone.row(same[0].Key)
 		for _, h := range same {
@@ -276,14 +276,14 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 	}
 	gone.end()
 	origins, active := make([]Origin, len(c.Put)), g.active()
-	put := cursor{group: g, pass: func(*keyRow) {}}
+	put := cursor{group: g, onSkipped: func(*keyRow) {}}
 	for i := range c.Put {
 		w := &c.Put[i]
 		r := put.row(w.New.Key)
 		if w.Old != nil && !w.KeepOld {
 			g.remove(owner, r, w.Old.Value)
 		}
-		origins[i] = r.winner(active)
+		origins[i] = r.winningOrigin(active)
 		r.addStored(storedRow{content: r.content(w.New.Value), owner: owner})
 		g.counts.Owned++
 	}
@@ -300,15 +300,15 @@ func (r *keyRow) addStored(h storedRow) {
 
 // remove removes an entry of ours from what is held.
 func (g *group) remove(owner string, r *keyRow, value string) {
-	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.is(r.key, value) })
+	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.hasValue(r.key, value) })
 	if i >= 0 {
 		r.stored = slices.Delete(r.stored, i, i+1)
 		g.counts.Owned--
 	}
 }
 
-// count adds what is held under a key to the counts, or subtracts it.
-func (g *group) count(owner string, r *keyRow, sign int) {
+// addToCounts adds what is held under a key to the counts, or subtracts it.
+func (g *group) addToCounts(owner string, r *keyRow, sign int) {
 	for _, h := range r.stored {
 		if h.owner == owner {
 			g.counts.Owned += sign
@@ -328,8 +328,8 @@ func (g *group) prune() {
 	g.rows = slices.DeleteFunc(g.rows, func(r keyRow) bool { return len(r.wants)+len(r.stored) == 0 })
 }
 
-// firstOf returns which entry is the first of an owner; negative: none is.
-func firstOf(list []storedRow, owner string) int {
+// indexOfOwner returns which entry is the first of an owner; negative: none is.
+func indexOfOwner(list []storedRow, owner string) int {
 	return slices.IndexFunc(list, func(h storedRow) bool { return h.owner == owner })
 }
 
@@ -364,12 +364,12 @@ type content struct {
 // content returns a value under the key, live, in strings that the row has already.
 func (r *keyRow) content(value string) content {
 	for _, w := range r.wants {
-		if w.is(r.key, value) {
+		if w.hasValue(r.key, value) {
 			return w.content
 		}
 	}
 	for _, h := range r.stored {
-		if h.is(r.key, value) {
+		if h.hasValue(r.key, value) {
 			return content{rest: h.rest, from: h.from, live: true}
 		}
 	}
@@ -386,8 +386,8 @@ func (r *keyRow) content(value string) content {
 // value returns the value of an entry with the key.
 func (c content) value(key string) string { return key[:c.from] + c.rest }
 
-// is reports whether an entry with the key has the value.
-func (c content) is(key, value string) bool {
+// hasValue reports whether an entry with the key has the value.
+func (c content) hasValue(key, value string) bool {
 	from := int(c.from)
 	return len(value) == from+len(c.rest) && value[:from] == key[:from] && value[from:] == c.rest
 }
@@ -407,8 +407,8 @@ type pool struct {
 	next   int
 }
 
-// texts returns a pool of what is held first.
-func (g *group) texts() (p pool) {
+// recentTexts returns a pool of what is held first.
+func (g *group) recentTexts() (p pool) {
 	for _, r := range g.rows[:min(len(g.rows), len(p.recent))] {
 		for _, h := range r.stored {
 			p.share(h.rest)

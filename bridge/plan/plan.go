@@ -24,12 +24,12 @@ type Planner struct {
 	// that had registered itself there took itself off; nil: it may everywhere.
 	Drained func(registry.Group, string) bool
 
-	owner   string
-	groups  map[registry.Group]*group
-	spread  map[Origin][]registry.Group // the groups each origin claims in
-	claimed map[int]int                 // entries by bridge
-	counts  Counts
-	lost    []string // see Lost
+	owner           string
+	groups          map[registry.Group]*group
+	groupsByOrigin  map[Origin][]registry.Group // the groups each origin claims in
+	entriesByBridge map[int]int                 // entries by bridge
+	counts          Counts
+	lost            []string // see Lost
 
 	registrations registrations
 }
@@ -67,12 +67,12 @@ type Counts struct {
 // New returns an empty planner for the given owner.
 func New(owner string) *Planner {
 	return &Planner{
-		owner:   owner,
-		groups:  make(map[registry.Group]*group),
-		spread:  make(map[Origin][]registry.Group),
-		claimed: make(map[int]int),
+		owner:           owner,
+		groups:          make(map[registry.Group]*group),
+		groupsByOrigin:  make(map[Origin][]registry.Group),
+		entriesByBridge: make(map[int]int),
 
-		registrations: registrations{groups: make(map[registry.Group]*registeredGroup), at: make(map[string][]registration)},
+		registrations: registrations{groups: make(map[registry.Group]*registeredGroup), byAddress: make(map[string][]registration)},
 	}
 }
 
@@ -80,54 +80,54 @@ func New(owner string) *Planner {
 // groups that this touches, in order. Of several entries with one key the
 // first in order of the value is claimed, the others are conflicts.
 func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Entry) []registry.Group {
-	before := p.spread[origin]
+	before := p.groupsByOrigin[origin]
 	var now, touched []registry.Group
-	for part := range chunks(sorted(entries), func(a, b *registry.Entry) bool { return a.Group == b.Group }) {
+	for part := range chunks(sortedUnique(entries), func(a, b *registry.Entry) bool { return a.Group == b.Group }) {
 		id := part[0].Group
 		now = append(now, id)
-		if p.claim(origin, evidence, id, part) {
+		if p.claimGroup(origin, evidence, id, part) {
 			touched = append(touched, id)
 		}
 	}
 	for _, id := range before {
-		if !slices.Contains(now, id) && p.claim(origin, evidence, id, nil) {
+		if !slices.Contains(now, id) && p.claimGroup(origin, evidence, id, nil) {
 			touched = append(touched, id)
 		}
 	}
 	switch {
 	case len(now) == 0:
-		delete(p.spread, origin)
+		delete(p.groupsByOrigin, origin)
 	case !slices.Equal(before, now):
-		p.spread[origin] = now
+		p.groupsByOrigin[origin] = now
 	}
 	slices.SortFunc(touched, registry.Group.Compare)
 	return touched
 }
 
-// sorted returns entries in order and without repetition.
-func sorted(entries []registry.Entry) []registry.Entry {
-	ascending := func(a, b registry.Entry) int { return cmp.Or(compare(a, b), -1) }
+// sortedUnique returns entries in order and without repetition.
+func sortedUnique(entries []registry.Entry) []registry.Entry {
+	ascending := func(a, b registry.Entry) int { return cmp.Or(compareEntries(a, b), -1) }
 	if slices.IsSortedFunc(entries, ascending) {
 		return entries
 	}
 	entries = slices.Clone(entries)
-	slices.SortFunc(entries, compare)
+	slices.SortFunc(entries, compareEntries)
 	return slices.Compact(entries)
 }
 
-// compare orders entries by group, key and value.
-func compare(a, b registry.Entry) int {
+// compareEntries orders entries by group, key and value.
+func compareEntries(a, b registry.Entry) int {
 	if c := a.Compare(b); c != 0 {
 		return c
 	}
 	return strings.Compare(a.Value, b.Value)
 }
 
-func (p *Planner) claim(origin Origin, evidence Evidence, id registry.Group, entries []registry.Entry) bool {
+func (p *Planner) claimGroup(origin Origin, evidence Evidence, id registry.Group, entries []registry.Entry) bool {
 	g := p.group(id)
 	before := g.entriesOf(origin)
-	changed := g.claim(origin, evidence, entries)
-	p.claimed[origin.Bridge] += g.entriesOf(origin) - before
+	changed := g.replaceClaim(origin, evidence, entries)
+	p.entriesByBridge[origin.Bridge] += g.entriesOf(origin) - before
 	return changed
 }
 
@@ -140,7 +140,7 @@ func (p *Planner) Offered(id registry.Group) bool {
 // target holds none.
 func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	if r := p.lookup(id).row(registry.HeadKey); r != nil {
-		if i := firstOf(r.stored, p.owner); i >= 0 {
+		if i := indexOfOwner(r.stored, p.owner); i >= 0 {
 			return registry.Entry{Group: id, Key: r.key, Value: r.stored[i].value(r.key)}, true
 		}
 	}
@@ -149,16 +149,16 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 
 // HoldsOurs reports whether the target holds an endpoint of ours in a group.
 func (p *Planner) HoldsOurs(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return registry.IsEndpoint(r.key) && firstOf(r.stored, p.owner) >= 0 })
+	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return registry.IsEndpoint(r.key) && indexOfOwner(r.stored, p.owner) >= 0 })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
 // whether that differs, in entries of ours, from what was believed.
 func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	g := p.group(id)
-	p.count(g, -1)
+	p.addToCounts(g, -1)
 	differs, lost := g.observe(p.owner, list)
-	p.count(g, +1)
+	p.addToCounts(g, +1)
 	p.lost = lost
 	p.registrations.observe(id, list, len(g.claims) == 0)
 	return differs
@@ -172,9 +172,9 @@ func (p *Planner) Lost() []string { return p.lost }
 // of version zero. It returns who claims each entry of Put.
 func (p *Planner) Applied(c registry.Change) []Origin {
 	g := p.group(c.Group)
-	p.count(g, -1)
-	origins := g.apply(p.owner, c)
-	p.count(g, +1)
+	p.addToCounts(g, -1)
+	origins := g.applyChange(p.owner, c)
+	p.addToCounts(g, +1)
 	return origins
 }
 
@@ -204,7 +204,7 @@ func (p *Planner) Drop(id registry.Group) bool {
 	if p.Concerns(id) {
 		return false
 	}
-	p.count(p.lookup(id), -1)
+	p.addToCounts(p.lookup(id), -1)
 	delete(p.groups, id)
 	if p.registrations.bytes > maxRegistrations {
 		p.registrations.forget(id)
@@ -235,18 +235,18 @@ func (p *Planner) Claimants(id registry.Group) (all []Origin) {
 
 // GroupsOf returns the groups in which an origin claims, in order. The caller
 // must not write to it.
-func (p *Planner) GroupsOf(origin Origin) []registry.Group { return p.spread[origin] }
+func (p *Planner) GroupsOf(origin Origin) []registry.Group { return p.groupsByOrigin[origin] }
 
 // EntriesOf returns how many entries an origin claims.
 func (p *Planner) EntriesOf(origin Origin) (n int) {
-	for _, id := range p.spread[origin] {
+	for _, id := range p.groupsByOrigin[origin] {
 		n += p.lookup(id).entriesOf(origin)
 	}
 	return n
 }
 
 // BridgeEntries returns how many entries a bridge claims.
-func (p *Planner) BridgeEntries(bridge int) int { return p.claimed[bridge] }
+func (p *Planner) BridgeEntries(bridge int) int { return p.entriesByBridge[bridge] }
 
 // Counts returns the sums over all groups.
 func (p *Planner) Counts() Counts { return p.counts }
@@ -266,7 +266,7 @@ func (p *Planner) group(id registry.Group) *group {
 	return g
 }
 
-func (p *Planner) count(g *group, sign int) {
+func (p *Planner) addToCounts(g *group, sign int) {
 	p.counts.Owned += sign * g.counts.Owned
 	p.counts.Foreign += sign * g.counts.Foreign
 }
