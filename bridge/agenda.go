@@ -20,37 +20,37 @@ type item struct {
 	failureState
 	shownState
 
-	group    registry.Group
-	arrive   bool // nothing was written to the group yet, and nothing of ours was there
-	caughtUp bool // it was as the role asks for since it last changed
-	change   pace
-	left     map[registry.Entry]time.Time // since when entries are beside what replaced them
-	leftAt   time.Time                    // since when our last endpoints are marked as leaving; zero: they are not
-	wakeAt   time.Time                    // when a deletion that waits may go
-	orphans  map[string]*orphan
+	group        registry.Group
+	isArrival    bool // nothing was written to the group yet, and nothing of ours was there
+	caughtUp     bool // it was as the role asks for since it last changed
+	pace         pace
+	replacedAt   map[registry.Entry]time.Time // since when entries are beside what replaced them
+	leavingSince time.Time                    // since when our last endpoints are marked as leaving; zero: they are not
+	wakeAt       time.Time                    // when a deletion that waits may go
+	orphans      map[string]*orphan
 }
 
 // A slot is where an item waits.
 type slot struct {
-	agenda *agenda
-	at     time.Time // when it is due
-	in     *queue
-	index  int
-	busy   bool // being worked on: in no queue
-	parked bool // there is nothing to do but what waits for time; of one that is busy, there was nothing but a refresh
-	again  bool // has to be read once more after that
+	agenda    *agenda
+	dueAt     time.Time // when it is due
+	queue     *queue
+	index     int
+	busy      bool // being worked on: in no queue
+	parked    bool // there is nothing to do but what waits for time; of one that is busy, there was nothing but a refresh
+	readAgain bool // has to be read once more after that
 }
 
 // A freshness is how well it is known what a group holds.
 type freshness struct {
-	readAt  time.Time // when what is believed was last known to be so; zero: read first
-	wroteAt time.Time
-	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
-	sure    bool      // until it changed, what is believed was so
-	lost    []string  // keys of ours that others deleted, or the registry lost, at the last reading
-	watched bool      // the target reports what changes in it
-	changed bool      // the target reported a change since the last reading began
-	missed  int       // readings back in a row that found something else
+	readAt          time.Time // when what is believed was last known to be so; zero: read first
+	wroteAt         time.Time
+	checkAt         time.Time // when the last write is to be read back; zero: not at all, or it was
+	wasBelieved     bool      // until it changed, what is believed was so
+	lostKeys        []string  // keys of ours that others deleted, or the registry lost, at the last reading
+	watched         bool      // the target reports what changes in it
+	reportedChanged bool      // the target reported a change since the last reading began
+	mismatches      int       // readings back in a row that found something else
 }
 
 // A failureState is what failed of late.
@@ -58,7 +58,7 @@ type failureState struct {
 	notBefore time.Time // after a failure, whatever changes
 	attempts  int       // failures in a row
 	races     int       // conflicts with other writers in a row
-	err       error
+	lastErr   error
 	refusals  map[string]refusal // by key
 	refusedAt time.Time          // from when on they are tried again
 }
@@ -85,54 +85,54 @@ func (it *item) markDirty() {
 // pace is how the changes of a group are gathered: the first is due at once
 // unless the group was just written; those that follow are debounced.
 type pace struct {
-	first   time.Time // the first one that is not written; zero: there is none
-	last    time.Time
-	written time.Time // when the last write began
-	spent   time.Time // up to when writes were made in advance, at one in each maxDebounce
+	firstChange time.Time // the first one that is not written; zero: there is none
+	lastChange  time.Time
+	writtenAt   time.Time // when the last write began
+	paidUntil   time.Time // up to when writes were made in advance, at one in each maxDebounce
 }
 
 // ahead is how many writes of a group may be made in advance. A group that
 // changes all the time, such as by an endpoint that flaps, is then written once
 // in each maxDebounce; one that was idle for long enough is written at once.
-const ahead = 10
+const writesInAdvance = 10
 
-func (p *pace) add(now time.Time) {
-	if p.first.IsZero() {
-		p.first = now
+func (p *pace) record(now time.Time) {
+	if p.firstChange.IsZero() {
+		p.firstChange = now
 	}
-	p.last = now
+	p.lastChange = now
 }
 
-// due returns when the changes are to be written.
-func (p *pace) due(debounce, maxDebounce time.Duration) time.Time {
-	return later(p.gathered(debounce, maxDebounce), p.spent.Add(-ahead*maxDebounce))
+// dueAt returns when the changes are to be written.
+func (p *pace) dueAt(debounce, maxDebounce time.Duration) time.Time {
+	return later(p.debouncedUntil(debounce, maxDebounce), p.paidUntil.Add(-writesInAdvance*maxDebounce))
 }
 
-func (p *pace) gathered(debounce, maxDebounce time.Duration) time.Time {
-	if p.written.IsZero() || !p.first.Before(p.written.Add(debounce)) {
-		return p.first
+func (p *pace) debouncedUntil(debounce, maxDebounce time.Duration) time.Time {
+	if p.writtenAt.IsZero() || !p.firstChange.Before(p.writtenAt.Add(debounce)) {
+		return p.firstChange
 	}
-	return earlier(p.last.Add(debounce), p.first.Add(maxDebounce))
+	return earlier(p.lastChange.Add(debounce), p.firstChange.Add(maxDebounce))
 }
 
-func (p *pace) pending() bool { return !p.first.IsZero() }
+func (p *pace) pending() bool { return !p.firstChange.IsZero() }
 
 // begin records that a write of all changes so far begins, and returns when
 // the first of them was seen.
 func (p *pace) begin(now time.Time, maxDebounce time.Duration) time.Time {
-	first := p.first
-	p.first, p.written = time.Time{}, now
-	p.spent = later(p.spent, now).Add(maxDebounce)
+	first := p.firstChange
+	p.firstChange, p.writtenAt = time.Time{}, now
+	p.paidUntil = later(p.paidUntil, now).Add(maxDebounce)
 	return first
 }
 
 // restore undoes begin: the changes were not written. What failed is paced by the
 // wait after a failure alone.
 func (p *pace) restore(first time.Time) {
-	p.written = time.Time{}
+	p.writtenAt = time.Time{}
 	if !first.IsZero() {
-		p.first = first
-		p.last = later(p.last, first)
+		p.firstChange = first
+		p.lastChange = later(p.lastChange, first)
 	}
 }
 
@@ -141,72 +141,72 @@ func (p *pace) restore(first time.Time) {
 // the same for writes that met what others wrote, the last about half a minute
 // after the first: replicas that lead in turn are done by then.
 const (
-	stubborn  = 3
-	contested = 6
+	maxMismatches = 3
+	maxRaces      = 6
 )
 
-const overridden = "the registry shows it otherwise than it was written, time and again: " +
+const overriddenText = "the registry shows it otherwise than it was written, time and again: " +
 	"another process of this owner, another writer, or what somebody set in the registry's console has it so"
 
 // unchecked reports whether the last write is still to be read back.
 func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
 
-// wait makes an item wait in a queue until the given time.
-func (it *item) wait(in *queue, at time.Time) {
+// enqueue makes an item wait in a queue until the given time.
+func (it *item) enqueue(in *queue, at time.Time) {
 	it.markDirty()
 	it.busy, it.parked = false, false
-	if it.in == in {
-		it.at = at
+	if it.queue == in {
+		it.dueAt = at
 		heap.Fix(in, it.index)
 		return
 	}
-	if it.in != nil {
-		heap.Remove(it.in, it.index)
+	if it.queue != nil {
+		heap.Remove(it.queue, it.index)
 	}
-	it.in, it.at = in, at
+	it.queue, it.dueAt = in, at
 	heap.Push(in, it)
 }
 
-// start removes an item from its queue; it is busy until it waits again.
-func (it *item) start() {
+// dequeue removes an item from its queue; it is busy until it waits again.
+func (it *item) dequeue() {
 	it.markDirty()
-	heap.Remove(it.in, it.index)
-	it.parked = it.parked && it.in == &it.agenda.refreshes
-	it.in, it.busy = nil, true
+	heap.Remove(it.queue, it.index)
+	it.parked = it.parked && it.queue == &it.agenda.refreshes
+	it.queue, it.busy = nil, true
 }
 
-// waits reports whether an item is due for no more than a deletion that waits, or
+// onlyWaits reports whether an item is due for no more than a deletion that waits, or
 // a look before that.
-func (it *item) waits() bool { return it.parked && !it.change.pending() }
+func (it *item) onlyWaits() bool { return it.parked && !it.pace.pending() }
 
 // markCaughtUp records that a group is as the role asks for.
-func (it *item) markCaughtUp() { it.caughtUp = it.caughtUp || !it.again }
+func (it *item) markCaughtUp() { it.caughtUp = it.caughtUp || !it.readAgain }
 
-// repeat makes an item due once more that was asked for while it was busy.
-func (it *item) repeat(now time.Time) {
-	if it.again {
-		it.again, it.readAt = false, time.Time{}
-		it.wait(&it.agenda.changes, now)
+// readAgainIfAsked makes an item due once more that was asked for while it was busy.
+func (it *item) readAgainIfAsked(now time.Time) {
+	if it.readAgain {
+		it.readAgain, it.readAt = false, time.Time{}
+		it.enqueue(&it.agenda.changes, now)
 	}
 }
 
-// refreshes returns when a group is to be read again without a cause.
-func (it *item) refreshes(every time.Duration) time.Time {
-	return it.readAt.Add(spread(it.group, every))
+// refreshAt returns when a group is to be read again without a cause.
+func (it *item) refreshAt(every time.Duration) time.Time {
+	return it.readAt.Add(spreadInterval(it.group, every))
 }
 
-func (it *item) refused() bool { return errors.Is(it.err, registry.ErrRefused) }
+func (it *item) refused() bool { return errors.Is(it.lastErr, registry.ErrRefused) }
 
-// finding says how far a group is.
-func (it *item) finding() (Reason, string) {
+// reasonAndDetail says how far a group is.
+func (it *item) reasonAndDetail() (Reason, string) {
 	switch {
 	case it.attempts > 0 && it.refused():
-		return ReasonRefused, it.err.Error()
+		return ReasonRefused, it.lastErr.Error()
 	case it.attempts > 0:
-		return ReasonRetrying, it.err.Error()
-	case it.missed >= stubborn, it.races >= contested:
-		return ReasonRefused, overridden
-	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
+		return ReasonRetrying, it.lastErr.Error()
+	case it.mismatches >= maxMismatches, it.races >= maxRaces:
+		return ReasonRefused, overriddenText
+	case it.pace.pending() || it.readAt.IsZero() || it.busy && it.pace.writtenAt.After(it.wroteAt):
 		return ReasonPending, "a write is due"
 	}
 	return ReasonSynced, ""
@@ -223,7 +223,7 @@ type agenda struct {
 	changes   queue
 	arrivals  queue // changes of groups that nothing was ever written to
 	refreshes queue
-	turn      int     // of pop
+	turns     int     // of pop
 	dirty     []*item // that changed since status was last shown
 }
 
@@ -238,13 +238,13 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	return it, true
 }
 
-// all returns the items of all groups, in their order.
-func (a *agenda) all() []*item {
-	return inOrder(maps.Values(a.items))
+// sortedItems returns the items of all groups, in their order.
+func (a *agenda) sortedItems() []*item {
+	return sortItems(maps.Values(a.items))
 }
 
-// inOrder returns the items of groups in the order of these.
-func inOrder(items iter.Seq[*item]) []*item {
+// sortItems returns the items of groups in the order of these.
+func sortItems(items iter.Seq[*item]) []*item {
 	all := slices.SortedFunc(items, func(a, b *item) int { return a.group.Compare(b.group) })
 	return slices.DeleteFunc(all, func(it *item) bool { return it.group.IsZero() })
 }
@@ -253,22 +253,22 @@ func inOrder(items iter.Seq[*item]) []*item {
 // failure allow. It reports whether the change joined one that was due.
 func (a *agenda) touch(it *item, now time.Time) bool {
 	it.markDirty()
-	joined := it.change.pending()
-	it.change.add(now)
-	overdue := (it.in == &a.changes || it.in == &a.arrivals) && !it.at.After(now)
+	joined := it.pace.pending()
+	it.pace.record(now)
+	overdue := (it.queue == &a.changes || it.queue == &a.arrivals) && !it.dueAt.After(now)
 	if !it.busy && !overdue {
-		a.pace(it)
+		a.enqueueChange(it)
 	}
 	return joined
 }
 
-// pace makes an item with changes due when its pace and its last failure allow.
-func (a *agenda) pace(it *item) {
+// enqueueChange makes an item with changes due when its pace and its last failure allow.
+func (a *agenda) enqueueChange(it *item) {
 	queue := &a.changes
-	if it.arrive && it.attempts == 0 { // nothing waits for one that fails
+	if it.isArrival && it.attempts == 0 { // nothing waits for one that fails
 		queue = &a.arrivals
 	}
-	it.wait(queue, later(it.change.due(a.opts.Debounce, a.opts.MaxDebounce), it.notBefore))
+	it.enqueue(queue, later(it.pace.dueAt(a.opts.Debounce, a.opts.MaxDebounce), it.notBefore))
 }
 
 // pop removes and returns an item that is due: a change before an arrival
@@ -276,62 +276,62 @@ func (a *agenda) pace(it *item) {
 // the refreshes', so that a flood of one kind does not stop the others.
 func (a *agenda) pop(now time.Time) *item {
 	order := [...]*queue{&a.changes, &a.arrivals, &a.refreshes}
-	switch a.turn++; a.turn % 8 {
+	switch a.turns++; a.turns % 8 {
 	case 2, 5:
 		order = [...]*queue{&a.arrivals, &a.changes, &a.refreshes}
 	case 7:
 		order = [...]*queue{&a.refreshes, &a.changes, &a.arrivals}
 	}
 	for _, q := range order {
-		if len(*q) > 0 && !(*q)[0].at.After(now) {
+		if len(*q) > 0 && !(*q)[0].dueAt.After(now) {
 			it := (*q)[0]
-			it.start()
+			it.dequeue()
 			return it
 		}
 	}
 	return nil
 }
 
-// next returns when the first item is due; the zero time if there is none.
-func (a *agenda) next() time.Time {
+// nextDueAt returns when the first item is due; the zero time if there is none.
+func (a *agenda) nextDueAt() time.Time {
 	var at time.Time
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
-		if len(q) > 0 && (at.IsZero() || q[0].at.Before(at)) {
-			at = q[0].at
+		if len(q) > 0 && (at.IsZero() || q[0].dueAt.Before(at)) {
+			at = q[0].dueAt
 		}
 	}
 	return at
 }
 
-// due returns how many items are due and since when the first of them is.
-func (a *agenda) due(now time.Time) (int, time.Time) {
+// countDue returns how many items are due and since when the first of them is.
+func (a *agenda) countDue(now time.Time) (int, time.Time) {
 	n, first := 0, now
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
-		if due := dueBelow(q, 0, now); due > 0 {
+		if due := countDueBelow(q, 0, now); due > 0 {
 			n += due
-			first = earlier(first, q[0].at)
+			first = earlier(first, q[0].dueAt)
 		}
 	}
 	return n, first
 }
 
-// dueBelow returns how many items are due from a place of a heap downwards.
-func dueBelow(q queue, i int, now time.Time) int {
-	if i >= len(q) || q[i].at.After(now) {
+// countDueBelow returns how many items are due from a place of a heap downwards.
+func countDueBelow(q queue, i int, now time.Time) int {
+	if i >= len(q) || q[i].dueAt.After(now) {
 		return 0
 	}
-	return 1 + dueBelow(q, 2*i+1, now) + dueBelow(q, 2*i+2, now)
+	return 1 + countDueBelow(q, 2*i+1, now) + countDueBelow(q, 2*i+2, now)
 }
 
-// spread returns how long a belief about a group is trusted: a fixed place of
+// spreadInterval returns how long a belief about a group is trusted: a fixed place of
 // each group in the last quarter of the interval, so that groups read together
 // are not read together again.
-func spread(group registry.Group, interval time.Duration) time.Duration {
-	return interval - interval/4*time.Duration(hash(group)%1024)/1024
+func spreadInterval(group registry.Group, interval time.Duration) time.Duration {
+	return interval - interval/4*time.Duration(hashOf(group)%1024)/1024
 }
 
-// hash returns a number that is the same for a group everywhere.
-func hash(group registry.Group) uint32 {
+// hashOf returns a number that is the same for a group everywhere.
+func hashOf(group registry.Group) uint32 {
 	hash := uint32(2166136261) // FNV-1a
 	for _, part := range []string{group.Namespace, group.Group, group.Name} {
 		for i := range len(part) {
@@ -371,7 +371,7 @@ func (q *queue) Len() int { return len(*q) }
 
 func (q *queue) Less(i, j int) bool {
 	a, b := (*q)[i], (*q)[j]
-	return a.at.Before(b.at) || a.at.Equal(b.at) && a.readAt.After(b.readAt)
+	return a.dueAt.Before(b.dueAt) || a.dueAt.Equal(b.dueAt) && a.readAt.After(b.readAt)
 }
 
 func (q *queue) Swap(i, j int) {

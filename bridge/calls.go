@@ -10,21 +10,21 @@ import (
 )
 
 // recent is how old a reading may be that an orphan is deleted by.
-const recent = time.Second
+const maxReadingAge = time.Second
 
 // A call is one call to the target.
 type call struct {
-	op      string
-	item    *item           // whose group is read or written; of a list that of the zero group
-	watch   bool            // the group is watched once it is read
-	change  registry.Change // of a write
-	first   time.Time       // when the first of the changes written was seen
-	began   time.Time
-	until   time.Time       // when it is given up at the latest
-	records []pendingRecord // to be stored
-	guards  bool            // the records of the guards are read too
-	drained bool            // those of drained places are read too
-	looks   bool            // those that other replicas change are read too
+	op          string
+	item        *item           // whose group is read or written; of a list that of the zero group
+	watch       bool            // the group is watched once it is read
+	change      registry.Change // of a write
+	firstChange time.Time       // when the first of the changes written was seen
+	began       time.Time
+	until       time.Time       // when it is given up at the latest
+	records     []pendingRecord // to be stored
+	guards      bool            // the records of the guards are read too
+	drained     bool            // those of drained places are read too
+	readsShared bool            // those that other replicas change are read too
 }
 
 // isCheck reports whether a call reads a group for no more than a refresh.
@@ -47,27 +47,27 @@ type outcome struct {
 	consulted recordsResult
 }
 
-// due returns the calls that are due, as many as may run at a time.
-func (e *engine) due(now time.Time) (calls []call) {
-	for e.working()+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
+// dueCalls returns the calls that are due, as many as may run at a time.
+func (e *engine) dueCalls(now time.Time) (calls []call) {
+	for e.groupCalls()+len(calls) < e.budget.maxCalls() && !now.Before(e.budget.nextCallAt()) {
 		it := e.state.agenda.pop(now)
 		if it == nil {
 			break
 		}
-		c, ok := e.next(it, now)
+		c, ok := e.nextCall(it, now)
 		if !ok {
-			e.finish(it, now)
+			e.finishItem(it, now)
 			continue
 		}
 		c.item, c.began = it, now
 		if c.isCheck() {
 			e.checks++
 		}
-		it.changed = it.changed && c.op != opRead
+		it.reportedChanged = it.reportedChanged && c.op != opRead
 		if limit := now.Add(e.state.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
 			c.until = limit
 		}
-		e.budget.spend(now)
+		e.budget.pay(now)
 		calls = append(calls, c)
 	}
 	return calls
@@ -76,43 +76,43 @@ func (e *engine) due(now time.Time) (calls []call) {
 // addRecordsCall adds the call that stores and reads records, where that is due.
 func (g *guards) addRecordsCall(s *step, now time.Time) {
 	r := g.state.records
-	if !r.reads || r.inFlight != nil || g.state.dry && r.loaded && r.tried || !g.recordsMatter() && len(r.pending) == 0 {
+	if !r.canRead || r.inFlight != nil || g.state.dry && r.guardsRead && r.drainedRead || !g.recordsMatter() && len(r.pending) == 0 {
 		return
 	}
-	if at := r.next(); now.Before(at) {
-		s.wake(at)
+	if at := r.nextCallAt(); now.Before(at) {
+		s.wakeAt(at)
 		return
 	}
 	g.publishHolds()
-	r.await(now)
-	if !r.loaded && !g.state.target.Shared { // what was to be stored before is older than what is there
+	r.awaitRead(now)
+	if !r.guardsRead && !g.state.target.Shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ pendingRecord) bool { return n.kind == recordGuard })
 	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.state.opts.Timeout)})
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.guardsRead, drained: !r.drainedRead, readsShared: r.readsShared(now), began: now, until: now.Add(g.state.opts.Timeout)})
 }
 
 // recordsMatter reports whether there may be records that say something new.
 func (g *guards) recordsMatter() bool {
-	return g.state.opts.Election != nil || !g.state.records.loaded || !g.state.records.tried || g.state.records.decided || len(g.state.records.holds) > 0 ||
+	return g.state.opts.Election != nil || !g.state.records.guardsRead || !g.state.records.drainedRead || g.state.records.hasDecisions || len(g.state.records.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
-// working returns how many calls about groups are in flight.
-func (e *engine) working() int {
+// groupCalls returns how many calls about groups are in flight.
+func (e *engine) groupCalls() int {
 	if e.state.records.inFlight != nil {
 		return e.calls - 1
 	}
 	return e.calls
 }
 
-// next decides what to do about a group that is due: list, read, write, or
+// nextCall decides what to do about a group that is due: list, read, write, or
 // nothing.
-func (e *engine) next(it *item, now time.Time) (call, bool) {
+func (e *engine) nextCall(it *item, now time.Time) (call, bool) {
 	if it.group.IsZero() {
 		return call{op: opList}, true
 	}
-	if !e.trusted(it, now) {
-		return e.reading(it), true
+	if !e.isTrusted(it, now) {
+		return e.readCall(it), true
 	}
 	e.compareRegistrations(it, now)
 	if !e.state.acts() {
@@ -120,17 +120,17 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		return call{}, false
 	}
 	d := draft{state: e.state, guards: e.guards, item: it, now: now}
-	freed := e.guards.recording[it]
-	change := d.change()
+	freed := e.guards.awaitingRecord[it]
+	change := d.allowedChange()
 	if change.Empty() || e.state.dry { // a reading back begins and ends a watch too
-		return e.reading(it), it.watched != e.watches(it) && !it.unchecked()
+		return e.readCall(it), it.watched != e.watches(it) && !it.unchecked()
 	}
-	if now.Sub(it.readAt) > recent && it.removesOrphan(change) {
-		return e.reading(it), true
+	if now.Sub(it.readAt) > maxReadingAge && it.removesOrphan(change) {
+		return e.readCall(it), true
 	}
-	c := call{op: opWrite, change: change, first: it.change.begin(now, e.state.opts.MaxDebounce)}
-	if c.first = soonest(c.first, freed); c.first.IsZero() {
-		c.first = now
+	c := call{op: opWrite, change: change, firstChange: it.pace.begin(now, e.state.opts.MaxDebounce)}
+	if c.firstChange = soonest(c.firstChange, freed); c.firstChange.IsZero() {
+		c.firstChange = now
 	}
 	if !e.state.target.Shared {
 		c.until = e.state.lead.Until
@@ -147,7 +147,7 @@ func (it *item) removesOrphan(c registry.Change) bool {
 	return false
 }
 
-func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watches(it)} }
+func (e *engine) readCall(it *item) call { return call{op: opRead, watch: e.watches(it)} }
 
 // watches reports whether what others do to a group matters. Until every source
 // reported everything it may be that of any.
@@ -155,19 +155,19 @@ func (e *engine) watches(it *item) bool {
 	return e.state.target.Watcher != nil && (e.state.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.state.complete())
 }
 
-// trusted reports whether what is believed of a group is enough without a reading. For a
+// isTrusted reports whether what is believed of a group is enough without a reading. For a
 // change it is trusted longer, so that changes need not wait for a refresh
 // that is late.
-func (e *engine) trusted(it *item, now time.Time) bool {
+func (e *engine) isTrusted(it *item, now time.Time) bool {
 	switch {
 	case it.readAt.IsZero():
 		return false
-	case it.change.pending():
+	case it.pace.pending():
 		return now.Sub(it.readAt) < 2*e.state.opts.Refresh
 	case it.unchecked() && !now.Before(it.checkAt):
 		return false
 	}
-	return now.Before(it.refreshes(e.state.opts.Refresh))
+	return now.Before(it.refreshAt(e.state.opts.Refresh))
 }
 
 // An omission is what is left undone in a group, for whom and why.
@@ -205,8 +205,10 @@ type draft struct {
 	now    time.Time
 }
 
-// change returns what is to be written now.
-func (d *draft) change() registry.Change { return d.beside(d.withhold(d.leave(d.allow()))) }
+// allowedChange returns what is to be written now.
+func (d *draft) allowedChange() registry.Change {
+	return d.keepReplaced(d.withholdRefused(d.markLeaving(d.allow())))
+}
 
 // allow returns the change that is due to a group, less what policies and guards do
 // not allow, and records in omissions what that is.
@@ -214,20 +216,20 @@ func (d *draft) allow() registry.Change {
 	change, conflicts := d.state.planner.Change(d.item.group)
 	before := d.item.omissions
 	d.item.omissions, d.item.wakeAt = nil, time.Time{}
-	delete(d.guards.recording, d.item)
+	delete(d.guards.awaitingRecord, d.item)
 	for i := range conflicts {
 		d.addConflict(before, &conflicts[i])
 	}
 	change = d.allowPuts(d.awaitRecords(change))
-	if next, succeeds := d.successor(change); succeeds {
+	if next, succeeds := d.succession(change); succeeds {
 		return d.allowSuccession(next, change)
 	}
 	return d.allowDeletes(change)
 }
 
-// successor returns who would have an exclusive group after another whose last
+// succession returns who would have an exclusive group after another whose last
 // endpoints have just gone.
-func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bool) {
+func (d *draft) succession(change registry.Change) (next plan.Origin, succeeds bool) {
 	if !d.item.group.Exclusive {
 		return next, false
 	}
@@ -248,7 +250,7 @@ func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bo
 // other no sooner than an endpoint would go that is the last.
 func (d *draft) allowSuccession(next plan.Origin, change registry.Change) registry.Change {
 	allowed := d.allowDeletes(change)
-	if endpoints(allowed.Delete) == endpoints(change.Delete) {
+	if countEndpoints(allowed.Delete) == countEndpoints(change.Delete) {
 		return allowed
 	}
 	d.item.addOmission(omission{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
@@ -265,14 +267,14 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 	d.state.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
 	d.state.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.state.journal.winner(*c), Release: d.state.drains.releaseOf(c),
+		Why: "it belongs to " + d.state.journal.describeWinner(*c), Release: d.state.drains.conflictRelease(c),
 	})
 	level := d.state.opts.Log.Debug
 	if d.now.Sub(d.state.journal.refusedAt) >= d.state.opts.Retry.Max { // the first of many; status and events have all
 		level, d.state.journal.refusedAt = d.state.opts.Log.Warn, d.now
 	}
 	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
-		"group", d.item.group.String(), "key", c.Key, "winner", d.state.journal.winner(*c))
+		"group", d.item.group.String(), "key", c.Key, "winner", d.state.journal.describeWinner(*c))
 }
 
 // allowPuts leaves out the writes that the policies of their bridges forbid.
@@ -300,7 +302,7 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 	kept := change.Keep(func(h registry.Stored) bool {
 		o := d.item.orphans[h.Key]
 		switch {
-		case o == nil && d.replaces(change, h):
+		case o == nil && d.isReplaced(change, h):
 			return d.mayReplace(h)
 		case o == nil:
 			return d.mayDisplace(h)
@@ -310,23 +312,23 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 			return true
 		}
 		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail, keys: []string{h.Key}, until: v.until})
-		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
-		if !v.freed.IsZero() {
-			d.guards.recording[d.item] = soonest(d.guards.recording[d.item], v.freed)
+		d.item.wakeAt = soonest(d.item.wakeAt, v.recheckAt)
+		if !v.freedAt.IsZero() {
+			d.guards.awaitingRecord[d.item] = soonest(d.guards.awaitingRecord[d.item], v.freedAt)
 		}
 		return false
 	})
 	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		kept = kept.Keep(func(h registry.Stored) bool { return h.Key != registry.HeadKey })
 	}
-	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays refers to the others
+	if countEndpoints(kept.Delete) < countEndpoints(change.Delete) { // one that stays refers to the others
 		kept = kept.Keep(func(h registry.Stored) bool { return !registry.IsPart(h.Key) })
 	}
 	return kept
 }
 
-// endpoints returns how many endpoints are held.
-func endpoints(list []registry.Stored) (n int) {
+// countEndpoints returns how many endpoints are held.
+func countEndpoints(list []registry.Stored) (n int) {
 	for _, h := range list {
 		if registry.IsEndpoint(h.Key) {
 			n++
@@ -346,8 +348,8 @@ func (d *draft) mayDisplace(h registry.Stored) bool {
 	return false
 }
 
-// beside has what a change replaces stay where consumers need both for a while.
-func (d *draft) beside(change registry.Change) registry.Change {
+// keepReplaced has what a change replaces stay where consumers need both for a while.
+func (d *draft) keepReplaced(change registry.Change) registry.Change {
 	if d.state.overlap(change.Group) == 0 {
 		return change
 	}
@@ -362,9 +364,9 @@ func (d *draft) beside(change registry.Change) registry.Change {
 	return change
 }
 
-// replaces reports whether a deletion is the end of a replacement: its entry is
+// isReplaced reports whether a deletion is the end of a replacement: its entry is
 // beside the one that replaced it. It is a part of the update.
-func (d *draft) replaces(change registry.Change, h registry.Stored) bool {
+func (d *draft) isReplaced(change registry.Change, h registry.Stored) bool {
 	if d.state.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false
 	}
@@ -376,10 +378,10 @@ func (d *draft) replaces(change registry.Change, h registry.Stored) bool {
 // replaced it for long enough. Of one that another process left it is not known
 // since when it is there: it counts from when it is first seen.
 func (d *draft) mayReplace(h registry.Stored) bool {
-	if _, known := d.item.left[h.Entry]; !known {
-		d.item.leave(h.Entry, d.now)
+	if _, known := d.item.replacedAt[h.Entry]; !known {
+		d.item.markReplaced(h.Entry, d.now)
 	}
-	at := d.item.left[h.Entry].Add(d.state.overlap(d.item.group))
+	at := d.item.replacedAt[h.Entry].Add(d.state.overlap(d.item.group))
 	if d.now.Before(at) {
 		d.item.wakeAt = soonest(d.item.wakeAt, at)
 		return false
@@ -392,18 +394,18 @@ func (d *draft) mayReplace(h registry.Stored) bool {
 func (it *item) recordReplaced(change registry.Change, overlap time.Duration, now time.Time) {
 	for _, w := range change.Put {
 		if w.KeepOld {
-			it.leave(w.Old.Entry, now)
+			it.markReplaced(w.Old.Entry, now)
 			it.wakeAt = soonest(it.wakeAt, now.Add(overlap))
 		}
 	}
 	for _, h := range change.Delete {
-		delete(it.left, h.Entry)
+		delete(it.replacedAt, h.Entry)
 	}
 }
 
-func (it *item) leave(e registry.Entry, now time.Time) {
-	if it.left == nil {
-		it.left = make(map[registry.Entry]time.Time)
+func (it *item) markReplaced(e registry.Entry, now time.Time) {
+	if it.replacedAt == nil {
+		it.replacedAt = make(map[registry.Entry]time.Time)
 	}
-	it.left[e] = now
+	it.replacedAt[e] = now
 }

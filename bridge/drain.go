@@ -24,8 +24,10 @@ type drainRecord struct {
 	Places []string       `json:"places"`
 }
 
-// has reports whether nothing may be added under a key.
-func (d *drains) has(group registry.Group, key string) bool { return d.groups[group][plan.Place(key)] }
+// isDrained reports whether nothing may be added under a key.
+func (d *drains) isDrained(group registry.Group, key string) bool {
+	return d.groups[group][plan.Place(key)]
+}
 
 // observe records what a reading of a group shows. Providers register themselves where
 // entries end with the session that wrote them.
@@ -35,43 +37,43 @@ func (d *drains) observe(group registry.Group, list []registry.Stored) {
 	}
 	changed := false
 	for _, place := range d.state.planner.Left(group, list) {
-		changed = d.set(group, place, true) || changed
+		changed = d.setDrained(group, place, true) || changed
 	}
 	if len(d.groups[group]) > 0 {
 		for _, h := range list {
 			if h.Owner == "" {
-				changed = d.set(group, plan.Place(h.Key), false) || changed
+				changed = d.setDrained(group, plan.Place(h.Key), false) || changed
 			}
 		}
 	}
 	if changed {
-		d.store(group)
+		d.storeRecord(group)
 	}
 }
 
-// forget drops the places that nobody claims any more, once each source reported
+// forgetUnclaimed drops the places that nobody claims any more, once each source reported
 // everything: what a source cannot report may still be there. A standby leaves that to
 // the leader, whose record it would overwrite.
-func (d *drains) forget() {
-	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.known.Unknown) > 0 }
-	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.loaded || slices.ContainsFunc(d.state.pipelines, ignorant) {
+func (d *drains) forgetUnclaimed() {
+	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.certainty.Unknown) > 0 }
+	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.guardsRead || slices.ContainsFunc(d.state.pipelines, ignorant) {
 		return
 	}
 	for group, places := range maps.Clone(d.groups) {
 		changed := false
 		for place := range maps.Clone(places) {
 			if !d.state.planner.Claims(group, place) {
-				changed = d.set(group, place, false) || changed
+				changed = d.setDrained(group, place, false) || changed
 			}
 		}
 		if changed {
-			d.store(group)
+			d.storeRecord(group)
 		}
 	}
 }
 
-// set reports whether that changed it.
-func (d *drains) set(group registry.Group, place string, drained bool) bool { //nolint:revive // of the place, not a mode
+// setDrained reports whether that changed it.
+func (d *drains) setDrained(group registry.Group, place string, drained bool) bool { //nolint:revive // of the place, not a mode
 	places := d.groups[group]
 	switch {
 	case places[place] == drained:
@@ -89,10 +91,10 @@ func (d *drains) set(group registry.Group, place string, drained bool) bool { //
 	return true
 }
 
-func drainRecordName(group registry.Group) string { return fmt.Sprintf("%02x", hash(group)%buckets) }
+func drainRecordName(group registry.Group) string { return fmt.Sprintf("%02x", hashOf(group)%buckets) }
 
-// store has the record with a group be written.
-func (d *drains) store(group registry.Group) {
+// storeRecord has the record with a group be written.
+func (d *drains) storeRecord(group registry.Group) {
 	name := drainRecordName(group)
 	var all []drainRecord
 	for g, places := range d.groups {
@@ -101,27 +103,27 @@ func (d *drains) store(group registry.Group) {
 		}
 	}
 	if len(all) == 0 {
-		d.state.records.keep(recordDrained, name, nil)
+		d.state.records.store(recordDrained, name, nil)
 		return
 	}
 	slices.SortFunc(all, func(a, b drainRecord) int { return a.Group.Compare(b.Group) })
-	d.state.records.keep(recordDrained, name, all)
+	d.state.records.store(recordDrained, name, all)
 }
 
-// load adds what an earlier process recorded.
-func (d *drains) load(records map[string][]drainRecord) {
+// loadRecords adds what an earlier process recorded.
+func (d *drains) loadRecords(records map[string][]drainRecord) {
 	for _, list := range records {
 		for _, r := range list {
 			for _, place := range r.Places {
-				d.set(r.Group, place, true)
+				d.setDrained(r.Group, place, true)
 			}
 		}
 	}
 }
 
-// releaseOf returns what ends a conflict. What a provider registered itself, the bridge
+// conflictRelease returns what ends a conflict. What a provider registered itself, the bridge
 // takes over no sooner than the source left it out.
-func (d *drains) releaseOf(c *plan.Conflict) string {
+func (d *drains) conflictRelease(c *plan.Conflict) string {
 	switch {
 	case c.Drained:
 		return "when the source has left it out once"
@@ -135,8 +137,8 @@ func (d *drains) releaseOf(c *plan.Conflict) string {
 // where providers took themselves off. Records that cannot be read keep nobody waiting for
 // longer.
 func (d *draft) awaitRecords(change registry.Change) registry.Change {
-	until := d.state.records.await(d.now)
-	if d.state.records.tried || !d.now.Before(until) {
+	until := d.state.records.awaitRead(d.now)
+	if d.state.records.drainedRead || !d.now.Before(until) {
 		return change
 	}
 	d.item.wakeAt = soonest(d.item.wakeAt, until)

@@ -13,16 +13,16 @@ import (
 // the calls that it asks for. One goroutine, that of run, touches the engine. Beside
 // it run the calls.
 type driver struct {
-	engine     *engine
-	target     registry.Target
-	tables     []*tableReader
-	outcomes   chan outcome
-	lost       <-chan struct{}            // Capabilities.Lost of the target; nil once it is closed
-	others     <-chan struct{}            // ready when others changed a group
-	changed    <-chan struct{}            // ready when the leadership may have changed
-	waiters    map[chan<- Status]struct{} // for AwaitIdle
-	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
-	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
+	engine            *engine
+	target            registry.Target
+	tables            []*tableReader
+	outcomes          chan outcome
+	lost              <-chan struct{}            // Capabilities.Lost of the target; nil once it is closed
+	changedByOthers   <-chan struct{}            // ready when others changed a group
+	leadershipChanged <-chan struct{}            // ready when the leadership may have changed
+	waiters           map[chan<- Status]struct{} // for AwaitIdle
+	answered          chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
+	onComplete        func()                     // called once, if the target serves: its claims are complete; nil: that was done
 }
 
 // A tableReader reads the table of a bridge.
@@ -45,14 +45,14 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	ctx, cancel := context.WithCancel(ctx)
 	wake, stop := d.listen(ctx)
 	defer stop()
-	defer d.drain()
+	defer d.awaitCalls()
 	defer cancel()
 	d.lost = d.engine.state.target.Lost
 	if watcher := d.engine.state.target.Watcher; watcher != nil {
-		d.others = watcher.Changed()
+		d.changedByOthers = watcher.Changed()
 	}
 	if e := d.engine.state.opts.Election; e != nil {
-		d.changed = e.Changed()
+		d.leadershipChanged = e.Changed()
 		e.Ready(Leadership{})
 	}
 	timer := time.NewTimer(0)
@@ -74,7 +74,7 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	case <-ctx.Done():
 		return nil, false
 	case <-wake:
-		return d.look, true
+		return d.applyTables, true
 	case o := <-d.outcomes:
 		return func(now time.Time) { d.callDone(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
 	case _, open := <-d.lost:
@@ -83,15 +83,15 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 		}
 		d.lost = nil
 		return nothing, true
-	case <-d.others:
+	case <-d.changedByOthers:
 		return func(now time.Time) { d.engine.ReadChanged(d.engine.state.target.Watcher.Changes(), now) }, true
 	case q := <-asks:
 		return func(now time.Time) {
-			d.look(now)
+			d.applyTables(now)
 			q.ask(d, now)
 			d.answered = q.answered
 		}, true
-	case <-d.changed:
+	case <-d.leadershipChanged:
 	case <-due:
 	}
 	return nothing, true
@@ -108,7 +108,7 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 	happened(now)
 	s := d.engine.Step(now)
 	for _, c := range s.calls {
-		go func() { d.outcomes <- d.do(ctx, c) }()
+		go func() { d.outcomes <- d.makeCall(ctx, c) }()
 	}
 	if s.ready != nil {
 		d.engine.state.opts.Election.Ready(*s.ready)
@@ -118,24 +118,24 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 			recheck()
 		}
 	}
-	if d.answer(now) {
-		s.next = now
+	if d.answerWaiters(now) {
+		s.nextAt = now
 	}
 	if d.answered != nil {
 		d.engine.statusCache.update(now)
 		close(d.answered)
 		d.answered = nil
 	}
-	if s.next.IsZero() {
+	if s.nextAt.IsZero() {
 		timer.Stop()
 	} else {
-		timer.Reset(time.Until(s.next))
+		timer.Reset(time.Until(s.nextAt))
 	}
 }
 
-// do makes a call, and gives it up once its time is over, so that a target that
+// makeCall makes a call, and gives it up once its time is over, so that a target that
 // never answers keeps no worker.
-func (d *driver) do(ctx context.Context, c call) outcome {
+func (d *driver) makeCall(ctx context.Context, c call) outcome {
 	o := outcome{call: c}
 	limited, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
@@ -193,12 +193,12 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 // callDone hands the result of a call to the engine.
 func (d *driver) callDone(o outcome, now time.Time) {
 	if d.engine.CallDone(o, now); o.op == opList {
-		d.look(now) // it may have waited for that
+		d.applyTables(now) // it may have waited for that
 	}
 }
 
-// look applies what changed in the tables.
-func (d *driver) look(now time.Time) {
+// applyTables applies what changed in the tables.
+func (d *driver) applyTables(now time.Time) {
 	if d.engine.waitsForList() {
 		return
 	}
@@ -211,16 +211,16 @@ func (d *driver) look(now time.Time) {
 	}
 }
 
-// answer answers those who wait in AwaitIdle, and reports once that the claims are
+// answerWaiters answers those who wait in AwaitIdle, and reports once that the claims are
 // complete. What the tables have by then counts, though no wake-up reported it
 // yet; it reports whether that asks for another turn.
-func (d *driver) answer(now time.Time) bool {
-	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
+func (d *driver) answerWaiters(now time.Time) bool {
+	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.allStored() {
 		return false
 	}
-	before := d.engine.state.agenda.next()
-	d.look(now)
-	if !d.engine.stored() || !d.engine.state.agenda.next().Equal(before) || d.engine.state.mayJudge() && d.engine.guards.judgementDue() {
+	before := d.engine.state.agenda.nextDueAt()
+	d.applyTables(now)
+	if !d.engine.allStored() || !d.engine.state.agenda.nextDueAt().Equal(before) || d.engine.state.mayJudge() && d.engine.guards.judgementDue() {
 		return true
 	}
 	if d.onComplete != nil {
@@ -237,8 +237,8 @@ func (d *driver) answer(now time.Time) bool {
 	return false
 }
 
-// drain waits for the calls in flight.
-func (d *driver) drain() {
+// awaitCalls waits for the calls in flight.
+func (d *driver) awaitCalls() {
 	for ; d.engine.calls > 0; d.engine.calls-- {
 		<-d.outcomes
 	}

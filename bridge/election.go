@@ -61,13 +61,13 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 		e.readAgain(list, now)
 		e.relist = true
 	}
-	e.state.records.tried, e.state.records.awaited = !e.state.records.reads, time.Time{}
+	e.state.records.drainedRead, e.state.records.additionsWaitUntil = !e.state.records.canRead, time.Time{}
 	clear(e.state.drains.groups)
-	e.state.records.loaded = !e.state.records.reads // what was recorded counts, by the leaders before or by this one
+	e.state.records.guardsRead = !e.state.records.canRead // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
-		e.guards.reset(b)
+		e.guards.resetScope(b)
 	}
-	for _, it := range e.state.agenda.all() {
+	for _, it := range e.state.agenda.sortedItems() {
 		e.requeue(it, now)
 	}
 }
@@ -75,20 +75,20 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 // requeue makes a group due after the leadership changed. What others made of
 // it since it was read first is what losses are measured by from now on.
 func (e *engine) requeue(it *item, now time.Time) {
-	it.omissions, it.wakeAt, it.left = nil, time.Time{}, nil
-	delete(e.guards.recording, it)
+	it.omissions, it.wakeAt, it.replacedAt = nil, time.Time{}, nil
+	delete(e.guards.awaitingRecord, it)
 	it.markDirty()
-	e.guards.account(it, now)
+	e.guards.recountOrphans(it, now)
 	stale := !it.caughtUp
 	if it.busy {
-		it.again = it.again || stale
+		it.readAgain = it.readAgain || stale
 		return
 	}
 	if stale {
-		it.readAt, it.notBefore, it.sure = time.Time{}, time.Time{}, false
+		it.readAt, it.notBefore, it.wasBelieved = time.Time{}, time.Time{}, false
 		e.state.unread[it.group] = struct{}{}
 	}
-	it.wait(&e.state.agenda.changes, now)
+	it.enqueue(&e.state.agenda.changes, now)
 }
 
 // checkReadyEvery is how often a loop looks whether everything is as its role asks
@@ -106,12 +106,12 @@ func (e *engine) reportReady(s *step, now time.Time) {
 	case isDone:
 		e.reported = Leadership{}
 	case now.Before(next):
-		s.wake(next)
+		s.wakeAt(next)
 		return
 	default:
 		e.checkedReadyAt = now
 		if !complete || !e.caughtUp() {
-			s.wake(now.Add(checkReadyEvery))
+			s.wakeAt(now.Add(checkReadyEvery))
 			return
 		}
 		e.reported = e.state.lead

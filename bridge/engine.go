@@ -44,10 +44,10 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 		s.opts.Election, s.opts.Observe, s.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
 	s.drains = &drains{state: s, groups: make(map[registry.Group]map[string]bool)}
-	s.planner.Drained = s.drains.has
+	s.planner.Drained = s.drains.isDrained
 	s.agenda.opts, s.journal = &s.opts, &journal{state: s}
-	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{by: make(map[registry.Group]map[registry.Group]struct{})}}
-	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
+	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{groups: make(map[registry.Group]map[registry.Group]struct{})}}
+	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), awaitingRecord: make(map[*item]time.Time)}
 	e.statusCache = newStatusCache(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
 		s.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
@@ -72,12 +72,12 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 	e.state.journal.now = now
 	if list, isNew := e.state.agenda.item(registry.Group{}); isNew {
 		e.state.lead = lead
-		list.wait(&e.state.agenda.changes, now)
+		list.enqueue(&e.state.agenda.changes, now)
 	}
 	e.applyLeadership(lead, now)
 	if e.clock.paused(now) {
 		for _, b := range e.guards.scopes {
-			e.guards.restart(b, now)
+			e.guards.restartWaits(b, now)
 		}
 	}
 }
@@ -85,33 +85,33 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 // A step is what an engine asks its driver for.
 type step struct {
 	calls   []call
-	next    time.Time   // when Step has to be called again; zero: only an event helps
+	nextAt  time.Time   // when Step has to be called again; zero: only an event helps
 	ready   *Leadership // to report to the election; nil: nothing
 	recheck []int       // bridges whose sources are to be read over a new connection
 }
 
-// wake has Step be called again at a time; the zero time means never.
-func (s *step) wake(at time.Time) { s.next = soonest(s.next, at) }
+// wakeAt has Step be called again at a time; the zero time means never.
+func (s *step) wakeAt(at time.Time) { s.nextAt = soonest(s.nextAt, at) }
 
 // Step decides what is to be done.
 func (e *engine) Step(now time.Time) step {
 	var s step
 	e.guards.judgeAll(&s, now)
-	s.calls = e.due(now)
+	s.calls = e.dueCalls(now)
 	if e.state.mayJudge() && e.guards.judgementDue() { // what was to be added came to an end in this turn
-		s.wake(now)
+		s.wakeAt(now)
 	}
 	e.guards.addRecordsCall(&s, now)
 	e.calls += len(s.calls)
 	e.reportReady(&s, now)
-	s.wake(e.statusCache.publish(now))
-	if at := e.state.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
-		s.wake(later(at, e.budget.opens()))
+	s.wakeAt(e.statusCache.publish(now))
+	if at := e.state.agenda.nextDueAt(); !at.IsZero() && e.groupCalls() < e.budget.maxCalls() {
+		s.wakeAt(later(at, e.budget.nextCallAt()))
 	}
 	if len(e.guards.withOrphans) > 0 {
-		s.wake(now.Add(pulse))
+		s.wakeAt(now.Add(turnAtLeastEvery))
 	}
-	e.clock.set(s.next, now)
+	e.clock.endTurn(s.nextAt, now)
 	return s
 }
 
@@ -126,15 +126,15 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	p := e.state.pipelines[bridge]
 	mayGo, fresh := p.setCertainty(d, now)
 	if fresh {
-		e.guards.restart(e.guards.scopes[bridge], now)
+		e.guards.restartWaits(e.guards.scopes[bridge], now)
 	}
 	p.markScopes(d.Scopes)
 	for one := range p.projectAll(d.Rows) {
 		e.claim(p, one, now)
 	}
-	e.state.drains.forget()
+	e.state.drains.forgetUnclaimed()
 	if mayGo {
-		e.guards.review(now)
+		e.guards.recountAllOrphans(now)
 	}
 }
 
@@ -146,7 +146,7 @@ func (e *engine) claim(p *pipeline, one *serviceProjection, now time.Time) {
 			e.touch(group, now)
 		}
 	}
-	if p.set(one.name, one.service) && one.service.reason == ReasonUnwritable {
+	if p.setService(one.name, one.service) && one.service.reason == ReasonUnwritable {
 		e.state.journal.reportUnwritable(p, one)
 	}
 }
@@ -157,10 +157,10 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 	it, isNew := e.state.agenda.item(group)
 	if isNew {
 		if _, listed := e.state.listed[group]; !listed {
-			it.readAt, it.arrive = e.state.asOf, true
+			it.readAt, it.isArrival = e.state.asOf, true
 		}
 	} else {
-		e.guards.account(it, now)
+		e.guards.recountOrphans(it, now)
 	}
 	if e.state.agenda.touch(it, now) {
 		e.state.journal.observe(Observation{Kind: ObservedCoalesce, Count: 1})
@@ -174,9 +174,9 @@ func (e *engine) LoseSession(now time.Time) {
 	e.state.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
 	e.state.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.state.opts.Target)
 	for _, it := range e.state.agenda.items {
-		it.again = it.again || it.busy
+		it.readAgain = it.readAgain || it.busy
 	}
-	for _, it := range e.state.agenda.all() {
+	for _, it := range e.state.agenda.sortedItems() {
 		if it.watched && !e.state.planner.HoldsOurs(it.group) { // else it is read after it was written
 			e.readAgain(it, now)
 		}
@@ -186,7 +186,7 @@ func (e *engine) LoseSession(now time.Time) {
 		if !it.readAt.IsZero() {
 			it.readAt = now
 		}
-		it.change.written, it.change.spent = time.Time{}, time.Time{}
+		it.pace.writtenAt, it.pace.paidUntil = time.Time{}, time.Time{}
 		e.state.agenda.touch(it, now)
 	}
 }
@@ -194,8 +194,8 @@ func (e *engine) LoseSession(now time.Time) {
 // resync makes everything be read and compared again.
 func (e *engine) resync(now time.Time) {
 	list, _ := e.state.agenda.item(registry.Group{})
-	for _, it := range append(e.state.agenda.all(), list) {
-		e.guards.account(it, now) // what stayed may be let go by now
+	for _, it := range append(e.state.agenda.sortedItems(), list) {
+		e.guards.recountOrphans(it, now) // what stayed may be let go by now
 		e.readAgain(it, now)
 	}
 	e.relist = true
@@ -209,7 +209,7 @@ func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 	}
 	for _, group := range groups {
 		it, _ := e.state.agenda.item(group)
-		it.changed = true
+		it.reportedChanged = true
 		e.readChanged(it, now)
 	}
 }
@@ -221,9 +221,9 @@ func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 func (e *engine) readChanged(it *item, now time.Time) {
 	at := later(it.readAt, it.wroteAt).Add(e.state.target.VerifyAfter)
 	switch {
-	case !it.changed || it.busy:
+	case !it.reportedChanged || it.busy:
 	case !it.unchecked() && !now.Before(at):
-		it.sure = !it.readAt.IsZero()
+		it.wasBelieved = !it.readAt.IsZero()
 		e.readAgain(it, now)
 	default:
 		it.checkAt = at
@@ -236,24 +236,24 @@ func (e *engine) readChanged(it *item, now time.Time) {
 // readAgain makes a group, or the list of all, be read once more.
 func (e *engine) readAgain(it *item, now time.Time) {
 	if it.busy {
-		it.again = true
+		it.readAgain = true
 		return
 	}
 	it.readAt = time.Time{}
-	it.wait(&e.state.agenda.changes, later(now, it.notBefore))
+	it.enqueue(&e.state.agenda.changes, later(now, it.notBefore))
 }
 
 // isIdle reports whether nothing is left to do but what waits for an event.
 func (e *engine) isIdle() bool {
-	return e.stored() && len(e.state.agenda.changes) == 0 && !e.guards.judgementDue() && e.state.records.allStored() &&
-		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
+	return e.allStored() && len(e.state.agenda.changes) == 0 && !e.guards.judgementDue() && e.state.records.allStored() &&
+		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waitsForTime })
 }
 
-// stored reports whether everything was read and everything that is to be put
+// allStored reports whether everything was read and everything that is to be put
 // was put. Deletions may still wait: in a large registry there always is one.
-func (e *engine) stored() bool {
+func (e *engine) allStored() bool {
 	return e.state.complete() && e.state.listed != nil && e.calls == e.checks && len(e.state.unread)+len(e.state.agenda.arrivals) == 0 &&
-		!slices.ContainsFunc(e.state.agenda.changes, func(it *item) bool { return !it.waits() })
+		!slices.ContainsFunc(e.state.agenda.changes, func(it *item) bool { return !it.onlyWaits() })
 }
 
 func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
@@ -264,10 +264,10 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 		if g, ok := guards[p.Name]; ok {
 			p.Guard = g
 			p.Guard.Mode = cmp.Or(g.Mode, GuardEnforce)
-			e.guards.scopes[i].guard.Options, e.guards.scopes[i].changed = p.Guard, true
+			e.guards.scopes[i].guard.Options, e.guards.scopes[i].needsJudgement = p.Guard, true
 		}
 	}
-	e.guards.review(now)
+	e.guards.recountAllOrphans(now)
 }
 
 // A sharedState is what the engine and its parts know of the sources, of the target,
@@ -330,7 +330,7 @@ func (s *sharedState) complete() bool {
 // what may be deleted: all of it was read, what is to be added was added once,
 // and what an earlier process recorded is known.
 func (s *sharedState) mayJudge() bool {
-	return s.listed != nil && len(s.unread)+len(s.agenda.arrivals) == 0 && s.records.loaded
+	return s.listed != nil && len(s.unread)+len(s.agenda.arrivals) == 0 && s.records.guardsRead
 }
 
 // Waits are for what the source may still say. While the process was suspended,
@@ -340,24 +340,24 @@ func (s *sharedState) mayJudge() bool {
 const (
 	// pulse is how often the loop turns at least while deletions wait, so that
 	// a pause shows in how late a turn is.
-	pulse = time.Second
+	turnAtLeastEvery = time.Second
 
 	// late is how much later than its timer a turn is after a pause.
-	late = time.Second
+	maxTurnDelay = time.Second
 )
 
 // A clock reports whether the process was suspended.
 type clock struct {
-	due  time.Time // when the next turn is to be at the latest; zero: no such time
-	seen time.Time // when the last one was
+	nextTurnAt time.Time // when the next turn is to be at the latest; zero: no such time
+	lastTurnAt time.Time // when the last one was
 }
 
-// set records that a turn ends, and when the next one is due.
-func (c *clock) set(due, now time.Time) { c.due, c.seen = due, now }
+// endTurn records that a turn ends, and when the next one is due.
+func (c *clock) endTurn(due, now time.Time) { c.nextTurnAt, c.lastTurnAt = due, now }
 
 // paused reports whether a turn is late, or the clock on the wall continued
 // without the one that timers follow, as on a machine that was suspended.
 func (c *clock) paused(now time.Time) bool {
-	slept := now.Round(0).Sub(c.seen.Round(0)) - now.Sub(c.seen)
-	return !c.seen.IsZero() && (slept > late || !c.due.IsZero() && now.Sub(c.due) > late)
+	slept := now.Round(0).Sub(c.lastTurnAt.Round(0)) - now.Sub(c.lastTurnAt)
+	return !c.lastTurnAt.IsZero() && (slept > maxTurnDelay || !c.nextTurnAt.IsZero() && now.Sub(c.nextTurnAt) > maxTurnDelay)
 }

@@ -105,14 +105,14 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
 		Why: "another writer changed them, or the registry lost them", Release: "when they are written once more",
 	}
-	if n := len(it.lost); n > 0 {
+	if n := len(it.lostKeys); n > 0 {
 		e.Why = fmt.Sprintf("somebody deleted %d of them, or the registry lost them", n)
 	}
 	level := j.state.opts.Log.Debug
 	switch {
-	case it.missed > stubborn:
+	case it.mismatches > maxMismatches:
 		return
-	case it.missed == stubborn:
+	case it.mismatches == maxMismatches:
 		j.reportOverride(it)
 		return
 	case now.Sub(j.driftedAt) >= j.state.opts.Retry.Max: // the first of many
@@ -126,7 +126,7 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 func (j *journal) reportOverride(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overridden, Release: "when whatever has them so ends",
+		Why: overriddenText, Release: "when whatever has them so ends",
 	}
 	j.emit(e)
 	j.state.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
@@ -153,8 +153,8 @@ func (j *journal) reportUnwritable(w *pipeline, one *serviceProjection) {
 	j.state.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.service.detail)
 }
 
-// winner names who has what a conflict is about.
-func (j *journal) winner(c plan.Conflict) string {
+// describeWinner names who has what a conflict is about.
+func (j *journal) describeWinner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
 	case c.Drained:
@@ -190,10 +190,10 @@ func (j *journal) warnHold(b *scope, h *shownHold) {
 
 // emitHoldEnd reports a hold that ended. A person's decision was reported already.
 func (j *journal) emitHoldEnd(b *scope, h *shownHold, why string) {
-	if b.decided == "" {
+	if b.decisionText == "" {
 		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}
-	j.state.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.began, "reason", why)
+	j.state.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.firstID, "reason", why)
 }
 
 // EntryChange is one entry that was written or deleted, for whom and why.
@@ -227,26 +227,26 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 	type of struct{ bridge, op string }
 	counts := make(map[of]int, 1)
 	for i, w := range o.change.Put {
-		counts[of{j.nameOf(o.item, w.New.Key, claimants[i]), opOf(w)}]++
+		counts[of{j.bridgeOf(o.item, w.New.Key, claimants[i]), writeOp(w)}]++
 	}
 	for _, h := range o.change.Delete {
-		counts[of{j.nameOf(o.item, h.Key, j.state.planner.Winner(o.item.group, h.Key)), opDelete}]++
+		counts[of{j.bridgeOf(o.item, h.Key, j.state.planner.Winner(o.item.group, h.Key)), opDelete}]++
 	}
 	ops := make(map[string]int, 1)
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
 		ops[k.op] += counts[k]
 		j.observe(Observation{
 			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
-			Took: now.Sub(o.began), Latency: now.Sub(o.first),
+			Took: now.Sub(o.began), Latency: now.Sub(o.firstChange),
 		})
 	}
 	if debug := j.state.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.state.opts.OnEvent != nil || debug {
-		j.trace(o, claimants, debug, fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
+		j.reportEntries(o, claimants, debug, fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
 	}
 }
 
-// nameOf returns the bridge that claims a key or claimed it last.
-func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
+// bridgeOf returns the bridge that claims a key or claimed it last.
+func (j *journal) bridgeOf(it *item, key string, claimant plan.Origin) string {
 	if !claimant.IsZero() {
 		return j.state.pipelines[claimant.Bridge].Name
 	}
@@ -256,9 +256,9 @@ func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
 	return ""
 }
 
-// opOf returns what a write does to an entry. One that a lost session took with it is
+// writeOp returns what a write does to an entry. One that a lost session took with it is
 // created, as nobody found it: the write replaces nothing.
-func opOf(w registry.Write) string {
+func writeOp(w registry.Write) string {
 	if w.Adds() || lostWithSession(w) {
 		return opCreate
 	}
@@ -268,9 +268,9 @@ func opOf(w registry.Write) string {
 // lostWithSession reports whether a write restores what an earlier session held.
 func lostWithSession(w registry.Write) bool { return w.Old != nil && !w.Old.Live }
 
-// trace logs a batch entry by entry: after an incident the log says what was
+// reportEntries logs a batch entry by entry: after an incident the log says what was
 // deleted, when and why.
-func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // a choice, not a mode
+func (j *journal) reportEntries(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // a choice, not a mode
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	add := func(c EntryChange) {
 		if debug {
@@ -278,17 +278,17 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
 		if len(logged) < eventChanges {
-			c.Before, c.After = shorten(c.Before), shorten(c.After)
+			c.Before, c.After = shortenValue(c.Before), shortenValue(c.After)
 			logged = append(logged, c)
 		}
 	}
 	for _, h := range o.change.Delete {
-		c := j.explain(o.item, h.Key, opDelete, j.state.planner.Winner(o.item.group, h.Key))
+		c := j.explainEntry(o.item, h.Key, opDelete, j.state.planner.Winner(o.item.group, h.Key))
 		c.Before = h.Value
 		add(c)
 	}
 	for i, w := range o.change.Put {
-		c := j.explain(o.item, w.New.Key, opOf(w), claimants[i])
+		c := j.explainEntry(o.item, w.New.Key, writeOp(w), claimants[i])
 		c.After = w.New.Value
 		switch {
 		case lostWithSession(w):
@@ -303,15 +303,15 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 	j.emit(Event{Kind: EventApplied, Bridge: commonBridge(logged), Subject: o.item.group.String(), What: what, Changes: logged})
 }
 
-// explain says for whom an entry was written or deleted, and why.
-func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryChange {
-	c := EntryChange{Op: op, Key: key, Bridge: j.nameOf(it, key, claimant), Service: claimant.Service}
+// explainEntry says for whom an entry was written or deleted, and why.
+func (j *journal) explainEntry(it *item, key, op string, claimant plan.Origin) EntryChange {
+	c := EntryChange{Op: op, Key: key, Bridge: j.bridgeOf(it, key, claimant), Service: claimant.Service}
 	s := it.orphans[key]
 	if s != nil && claimant.IsZero() {
 		c.Service = s.Origin.Service
 	}
 	switch {
-	case op == opCreate && slices.Contains(it.lost, key):
+	case op == opCreate && slices.Contains(it.lostKeys, key):
 		c.Cause = "somebody deleted it, or the registry lost it, and its service still reports it"
 	case op == opCreate:
 		c.Cause = "its service reports it"
@@ -319,14 +319,14 @@ func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryC
 		c.Cause = "it is not as its service reports it"
 	case s == nil:
 		c.Cause = "another entry has its place, or it was not reported when the write began"
-	case s.released != "":
-		c.Cause = s.released
+	case s.releaseCause != "":
+		c.Cause = s.releaseCause
 	case s.Origin.IsZero():
 		c.Cause = "no bridge has claimed it since the start"
 	case s.missing():
-		c.Cause = "full readings of its source have lacked it since " + s.since.UTC().Format(time.RFC3339)
+		c.Cause = "full readings of its source have lacked it since " + s.waitsSince.UTC().Format(time.RFC3339)
 	default:
-		c.Cause = "its service has not reported it since " + s.since.UTC().Format(time.RFC3339)
+		c.Cause = "its service has not reported it since " + s.waitsSince.UTC().Format(time.RFC3339)
 	}
 	return c
 }
@@ -340,7 +340,7 @@ func commonBridge(changes []EntryChange) string {
 	return first
 }
 
-func shorten(value string) string {
+func shortenValue(value string) string {
 	if len(value) <= eventValue {
 		return value
 	}

@@ -19,37 +19,37 @@ import (
 type guards struct {
 	state *sharedState
 
-	scopes      []*scope            // by bridge, and then those of bridges that are not configured
-	withOrphans map[*item]struct{}  // items with orphans
-	recording   map[*item]time.Time // items with orphans that only wait for a record, and since when
+	scopes         []*scope            // by bridge, and then those of bridges that are not configured
+	withOrphans    map[*item]struct{}  // items with orphans
+	awaitingRecord map[*item]time.Time // items with orphans that only wait for a record, and since when
 }
 
 // A scope is what one guard judges: the endpoints that the target stores of one
 // bridge, which may be none of the loop's any more.
 type scope struct {
-	name     string
-	index    int       // in guards.scopes; that of its bridge where there is one
-	pipeline *pipeline // nil: the bridge is none of the loop's, and claims nothing
-	guard    *guard.Guard
-	changed  bool       // since the guard judged last
-	waits    bool       // the guard lets something go by time alone
-	next     time.Time  // when it has to judge again; zero: not before something changes
-	asked    time.Time  // when the source was last asked for a new connection
-	hold     *shownHold // as it was published last; nil: nothing is
-	denied   *shownHold // likewise
-	decided  string     // what a person decided last about what is held
-	record   string     // what the names of its records begin with
+	name            string
+	index           int       // in guards.scopes; that of its bridge where there is one
+	pipeline        *pipeline // nil: the bridge is none of the loop's, and claims nothing
+	guard           *guard.Guard
+	needsJudgement  bool       // since the guard judged last
+	waitsForTime    bool       // the guard lets something go by time alone
+	nextJudgementAt time.Time  // when it has to judge again; zero: not before something changes
+	recheckedAt     time.Time  // when the source was last asked for a new connection
+	hold            *shownHold // as it was published last; nil: nothing is
+	denied          *shownHold // likewise
+	decisionText    string     // what a person decided last about what is held
+	recordPrefix    string     // what the names of its records begin with
 }
 
 // An orphan is a key of ours that the target stores and nobody claims.
 type orphan struct {
 	plan.Row
-	item     *item
-	scope    *scope    // of the bridge that claimed it last or, by its mark, wrote it
-	author   string    // that bridge; empty: nobody claimed it, and it does not say
-	since    time.Time // when it was first seen, or what waits began anew
-	unknown  bool      // at the last look the source could not report it
-	released string    // how the hold ended that let it go; empty: none did
+	item         *item
+	scope        *scope    // of the bridge that claimed it last or, by its mark, wrote it
+	author       string    // that bridge; empty: nobody claimed it, and it does not say
+	waitsSince   time.Time // when it was first seen, or what waits began anew
+	wasUnknown   bool      // at the last look the source could not report it
+	releaseCause string    // how the hold ended that let it go; empty: none did
 }
 
 // missing reports whether its source did not report that it is gone.
@@ -62,11 +62,11 @@ func (o *orphan) entry() registry.Entry {
 // A verdict says whether an orphan may be deleted; where it may not, why, and
 // from when on it may if time alone is missing.
 type verdict struct {
-	reason Reason // empty: it may be deleted
-	detail string
-	at     time.Time // when the group is due again for it
-	until  time.Time // when its wait ends, as it is shown; zero: not by time alone
-	freed  time.Time // since when it waits for its record alone; zero: it does not
+	reason    Reason // empty: it may be deleted
+	detail    string
+	recheckAt time.Time // when the group is due again for it
+	until     time.Time // when its wait ends, as it is shown; zero: not by time alone
+	freedAt   time.Time // since when it waits for its record alone; zero: it does not
 }
 
 // judgeWait applies the wait of what is no endpoint. An entry of a group itself
@@ -81,8 +81,8 @@ func (o *orphan) judgeWait(now time.Time) verdict {
 	} else if wait > 0 && o.Key == registry.HeadKey {
 		wait = max(wait, opts.Window)
 	}
-	if at := o.since.Add(wait); wait > 0 && now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), at: at, until: at}
+	if at := o.waitsSince.Add(wait); wait > 0 && now.Before(at) {
+		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), recheckAt: at, until: at}
 	}
 	return verdict{}
 }
@@ -173,8 +173,8 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	until := b.guard.Until(o.item.group, o.Key)
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
-		if freed := b.guard.FreeSince(o.item.group, o.Key); g.state.records.unstored(b.recordOf(o.item.group), freed) {
-			return verdict{reason: ReasonPending, detail: "what was lost is being recorded", freed: freed}
+		if freed := b.guard.FreeSince(o.item.group, o.Key); g.state.records.isPending(b.recordOf(o.item.group), freed) {
+			return verdict{reason: ReasonPending, detail: "what was lost is being recorded", freedAt: freed}
 		}
 		return verdict{}
 	case guard.Held:
@@ -188,19 +188,19 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	case guard.Settling:
 	}
 	if !g.state.mayJudge() {
-		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", at: now.Add(pulse)}
+		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", recheckAt: now.Add(turnAtLeastEvery)}
 	}
 	settling := verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), until: until}
 	if until.IsZero() { // it was not judged yet
-		settling.at = now.Add(pulse)
+		settling.recheckAt = now.Add(turnAtLeastEvery)
 	}
 	return settling
 }
 
-// account brings what is known of the orphans of a group up to date, and reports
+// recountOrphans brings what is known of the orphans of a group up to date, and reports
 // to the guards what the target stores of their bridges there once what is claimed
 // is added: a write adds and deletes at once.
-func (g *guards) account(it *item, now time.Time) {
+func (g *guards) recountOrphans(it *item, now time.Time) {
 	before, stored := it.orphans, make([]guard.Counts, len(g.state.pipelines)) // by scope
 	it.orphans = nil
 	if g.state.acts() {
@@ -214,7 +214,7 @@ func (g *guards) account(it *item, now time.Time) {
 	}
 	for key, o := range before {
 		if it.orphans[key] != o && !o.Origin.IsZero() {
-			g.state.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
+			g.state.pipelines[o.Origin.Bridge].countOrphans(o.Origin.Service, it.group, -1)
 		}
 	}
 	if len(it.orphans) > 0 {
@@ -222,7 +222,7 @@ func (g *guards) account(it *item, now time.Time) {
 	} else {
 		delete(g.withOrphans, it)
 	}
-	g.report(it, stored, now)
+	g.reportStored(it, stored, now)
 }
 
 // addClaimed counts an endpoint that is claimed, unless it will not be stored: the target
@@ -230,7 +230,7 @@ func (g *guards) account(it *item, now time.Time) {
 func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
-	case !registry.IsEndpoint(row.Key), (refused || g.state.drains.has(it.group, row.Key)) && !row.Stored:
+	case !registry.IsEndpoint(row.Key), (refused || g.state.drains.isDrained(it.group, row.Key)) && !row.Stored:
 	case row.Stored:
 		stored.Claimed++
 	default:
@@ -242,10 +242,10 @@ func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 // addOrphan adds an orphan to a group. One that was there before is kept.
 func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	if o == nil || o.Row != row {
-		o = &orphan{Row: row, item: it, since: now}
+		o = &orphan{Row: row, item: it, waitsSince: now}
 		o.scope = g.scopeOf(o)
 		if !o.Origin.IsZero() {
-			g.state.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
+			g.state.pipelines[o.Origin.Bridge].countOrphans(o.Origin.Service, it.group, +1)
 		}
 	}
 	if it.orphans == nil {
@@ -254,10 +254,10 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	it.orphans[row.Key] = o
 }
 
-// report reports to the guards what is stored in a group, with its orphans, once that
+// reportStored reports to the guards what is stored in a group, with its orphans, once that
 // is known.
-func (g *guards) report(it *item, stored []guard.Counts, now time.Time) {
-	if _, unread := g.state.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.state.planner.HoldsOurs(it.group)) {
+func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
+	if _, unread := g.state.unread[it.group]; it.readAt.IsZero() && (unread || !it.isArrival && !g.state.planner.HoldsOurs(it.group)) {
 		return
 	}
 	stored = append(stored, make([]guard.Counts, len(g.scopes)-len(stored))...)
@@ -266,28 +266,28 @@ func (g *guards) report(it *item, stored []guard.Counts, now time.Time) {
 			if s.Unclaimed == nil {
 				s.Unclaimed = make(map[string]guard.Report)
 			}
-			s.Unclaimed[key] = g.reportOf(o, now)
+			s.Unclaimed[key] = g.sourceReport(o, now)
 		}
 	}
 	for i, b := range g.scopes {
-		if it.arrive { // nothing was written to it, and nothing is there
+		if it.isArrival { // nothing was written to it, and nothing is there
 			stored[i] = guard.Counts{}
 		}
 		if b.guard.Observe(now, it.group, stored[i]) {
-			b.changed = true
+			b.needsJudgement = true
 		}
 	}
 }
 
-// reportOf returns what the source reports of an orphan.
-func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
+// sourceReport returns what the source reports of an orphan.
+func (g *guards) sourceReport(o *orphan, now time.Time) guard.Report {
 	v := g.veto(o)
-	if o.unknown && v.reason == "" {
-		o.since = now
+	if o.wasUnknown && v.reason == "" {
+		o.waitsSince = now
 	}
-	o.unknown = v.reason != ""
+	o.wasUnknown = v.reason != ""
 	switch {
-	case o.unknown:
+	case o.wasUnknown:
 		return guard.Unknown
 	case o.missing():
 		return guard.Missing
@@ -297,7 +297,7 @@ func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
 
 // judgementDue reports whether a guard has not judged yet what it observed.
 func (g *guards) judgementDue() bool {
-	return g.state.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
+	return g.state.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.needsJudgement && (b.pipeline == nil || b.pipeline.complete()) })
 }
 
 // judgeAll has each guard judge whose facts or time have changed.
@@ -308,26 +308,26 @@ func (g *guards) judgeAll(s *step, now time.Time) {
 	for i, b := range g.scopes {
 		dials := 0
 		if b.pipeline != nil {
-			if dials = b.pipeline.known.Dials; !b.pipeline.complete() {
+			if dials = b.pipeline.certainty.Dials; !b.pipeline.complete() {
 				continue
 			}
 		}
-		if due := !b.next.IsZero() && !now.Before(b.next); b.changed || due {
+		if due := !b.nextJudgementAt.IsZero() && !now.Before(b.nextJudgementAt); b.needsJudgement || due {
 			r := b.guard.Judge(now, dials)
 			g.applyRound(b, r, now)
-			if r.Reconnect && b.pipeline != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
-				b.asked, s.recheck = now, append(s.recheck, i)
+			if r.Reconnect && b.pipeline != nil && now.Sub(b.recheckedAt) >= b.guard.Options.Confirm/2 {
+				b.recheckedAt, s.recheck = now, append(s.recheck, i)
 			}
 		}
-		s.wake(b.next)
+		s.wakeAt(b.nextJudgementAt)
 	}
 }
 
 // applyRound does what a judgement asks for.
 func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
-	b.changed, b.next, b.waits = false, r.Next, r.Waits
+	b.needsJudgement, b.nextJudgementAt, b.waitsForTime = false, r.Next, r.Waits
 	g.storeRecords(b, r.Changed, now)
-	g.release(b, r, now)
+	g.touchReleased(b, r, now)
 	if h := b.holdStatus(g.state.opts.Target, r.Warned); h != nil {
 		g.state.journal.emitHold(h.Hold, "would be held back")
 		g.state.journal.warnHold(b, h)
@@ -335,23 +335,23 @@ func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	g.showHold(b, r, now)
 }
 
-// release makes the groups due in which something may be deleted.
-func (g *guards) release(b *scope, r guard.Round, now time.Time) {
+// touchReleased makes the groups due in which something may be deleted.
+func (g *guards) touchReleased(b *scope, r guard.Round, now time.Time) {
 	for _, x := range r.Released {
 		if it := g.state.agenda.items[x.Service]; it != nil {
 			for _, o := range it.orphans {
 				if o.scope == b {
-					o.released = cmp.Or(o.released, b.endOf(x.Cause))
+					o.releaseCause = cmp.Or(o.releaseCause, b.holdEndText(x.Cause))
 				}
 			}
 			g.state.agenda.touch(it, now)
 		}
 	}
-	g.touch(r.Free, now)
+	g.touchGroups(r.Free, now)
 }
 
-// touch makes groups due.
-func (g *guards) touch(groups []registry.Group, now time.Time) {
+// touchGroups makes groups due.
+func (g *guards) touchGroups(groups []registry.Group, now time.Time) {
 	for _, group := range groups {
 		if it := g.state.agenda.items[group]; it != nil {
 			g.state.agenda.touch(it, now)
@@ -370,39 +370,39 @@ func (g *guards) addScope(name string, w *pipeline) *scope {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
 	sum := sha256.Sum256([]byte(name))
-	b := &scope{name: name, index: len(g.scopes), pipeline: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
-	g.restore(b)
+	b := &scope{name: name, index: len(g.scopes), pipeline: w, guard: guard.New(o, nil), recordPrefix: hex.EncodeToString(sum[:4])}
+	g.restoreScope(b)
 	g.scopes = append(g.scopes, b)
 	return b
 }
 
-// restart begins all waits of a scope anew.
-func (g *guards) restart(b *scope, now time.Time) {
+// restartWaits begins all waits of a scope anew.
+func (g *guards) restartWaits(b *scope, now time.Time) {
 	for it := range g.withOrphans {
 		for _, o := range it.orphans {
 			if o.scope == b {
-				o.since = now
+				o.waitsSince = now
 			}
 		}
 	}
 	b.guard.Restart(now)
-	b.changed = true
+	b.needsJudgement = true
 }
 
-// reset forgets all that the guard of a scope knows: another replica judges, or did.
-func (g *guards) reset(b *scope) {
+// resetScope forgets all that the guard of a scope knows: another replica judges, or did.
+func (g *guards) resetScope(b *scope) {
 	if b.hold != nil && !g.state.acts() {
 		g.state.journal.emitHoldEnd(b, b.hold, "another replica leads by now")
 	}
-	b.hold, b.denied, b.waits = nil, nil, false
-	b.guard, b.changed = guard.New(b.guard.Options, nil), true
+	b.hold, b.denied, b.waitsForTime = nil, nil, false
+	b.guard, b.needsJudgement = guard.New(b.guard.Options, nil), true
 }
 
-// review makes every group due in which a deletion may have been waiting for
+// recountAllOrphans makes every group due in which a deletion may have been waiting for
 // more than time.
-func (g *guards) review(now time.Time) {
-	for _, it := range inOrder(maps.Keys(g.withOrphans)) {
-		g.account(it, now)
+func (g *guards) recountAllOrphans(now time.Time) {
+	for _, it := range sortItems(maps.Keys(g.withOrphans)) {
+		g.recountOrphans(it, now)
 		g.state.agenda.touch(it, now)
 	}
 }

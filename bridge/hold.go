@@ -22,11 +22,11 @@ const (
 	readTerm = 3 * recordsEvery
 
 	// recordedEntries is how many entries of a hold standbys show.
-	recordedEntries = 20
+	maxRecordedEntries = 20
 
 	// recordedKeys is how many keys a decision names. Of more it is good for the
 	// hold of that id alone.
-	recordedKeys = 2000
+	maxRecordedKeys = 2000
 )
 
 // ErrUnrecorded says that a decision is not kept in the registry, which is what
@@ -49,8 +49,8 @@ type decision struct {
 	Keys     []guard.Key `json:"keys,omitempty"` // that were shown; none where there are too many
 }
 
-// same reports whether two decisions are one.
-func (d decision) same(o decision) bool {
+// equal reports whether two decisions are one.
+func (d decision) equal(o decision) bool {
 	return d.At.Equal(o.At) && d.Approved == o.Approved && d.Who == o.Who
 }
 
@@ -58,18 +58,18 @@ func (d decision) same(o decision) bool {
 type shownHold struct {
 	Hold
 
-	keys  []guard.Key
-	began string // the id that it had first
+	keys    []guard.Key
+	firstID string // the id that it had first
 }
 
-// continues records the id that a hold had first, which is that of the hold before.
-func (h *shownHold) continues(before *shownHold) {
+// setFirstID records the id that a hold had first, which is that of the hold before.
+func (h *shownHold) setFirstID(before *shownHold) {
 	switch {
 	case h == nil:
 	case before == nil:
-		h.began = h.ID
+		h.firstID = h.ID
 	default:
-		h.began = before.began
+		h.firstID = before.firstID
 	}
 }
 
@@ -91,7 +91,7 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	where := sha256.Sum256([]byte(target + "\x00" + b.name))
 	out := &shownHold{keys: h.Keys, Hold: Hold{
 		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since, Count: len(h.Keys),
-		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.release(h),
+		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.releaseText(h),
 	}}
 	switch {
 	case b.pipeline == nil:
@@ -108,8 +108,8 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	return out
 }
 
-// release says what ends a hold.
-func (b *scope) release(h *guard.Hold) string {
+// releaseText says what ends a hold.
+func (b *scope) releaseText(h *guard.Hold) string {
 	switch confirm := b.guard.Options.Confirm; {
 	case b.guard.Options.Mode == GuardWarn:
 		return "at once: guard.mode is warn"
@@ -125,8 +125,8 @@ func (b *scope) release(h *guard.Hold) string {
 	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
 }
 
-// endOf says how the hold that is shown ended.
-func (b *scope) endOf(cause string) string {
+// holdEndText says how the hold that is shown ended.
+func (b *scope) holdEndText(cause string) string {
 	if b.hold == nil {
 		return "hold ended: " + cause
 	}
@@ -140,25 +140,25 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
 	}
-	b.hold.continues(before)
+	b.hold.setFirstID(before)
 	switch h := b.hold; {
 	case h == nil && before != nil:
 		why := "nothing of it is to be deleted any more"
 		if len(r.Released) > 0 {
 			why = r.Released[0].Cause
 		}
-		g.state.journal.emitHoldEnd(b, before, cmp.Or(b.decided, why))
+		g.state.journal.emitHoldEnd(b, before, cmp.Or(b.decisionText, why))
 	case h != nil && before == nil:
-		g.touch(h.Groups, now) // whose services say from now on that they are held
+		g.touchGroups(h.Groups, now) // whose services say from now on that they are held
 		g.state.journal.emitHold(h.Hold, "held back")
 		g.state.journal.warnHold(b, h)
 	case h != nil && before.ID != h.ID:
-		g.touch(h.Groups, now)
+		g.touchGroups(h.Groups, now)
 		g.state.journal.emitHold(h.Hold, "held back, its entries changed")
 	case h != nil && before.Release != h.Release:
 		g.state.journal.emitHold(h.Hold, "held back, what ends it changed")
 	}
-	b.decided = ""
+	b.decisionText = ""
 }
 
 // decide applies a decision about a hold of this process, and has it recorded for
@@ -167,20 +167,20 @@ func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, err
 	d.At = now
 	if h := g.hold(id); h != nil {
 		g.applyDecision(id, d, h, now)
-		if len(h.keys) <= recordedKeys {
+		if len(h.keys) <= maxRecordedKeys {
 			d.Keys = h.keys
 		}
 	} else if !slices.ContainsFunc(g.otherHolds(), func(h Hold) bool { return h.ID == id }) {
 		return nil, ErrNoHold
 	}
 	tried := make(chan error, 1)
-	if !g.state.records.stores {
+	if !g.state.records.canStore {
 		tried <- errNoRecords
 		return tried, nil
 	}
 	r := newPendingRecord(recordDecisions, id, d)
-	r.tried = tried
-	g.state.records.add(r)
+	r.firstAttempt = tried
+	g.state.records.enqueue(r)
 	return tried, nil
 }
 
@@ -199,17 +199,17 @@ func (g *guards) hold(id string) *shownHold {
 // applyDecision applies to the guards what a person decided about the hold of an id or, if
 // it ended, about the keys that it had.
 func (g *guards) applyDecision(id string, d decision, h *shownHold, now time.Time) {
-	g.state.records.applied[id] = d
+	g.state.records.appliedDecisions[id] = d
 	if h != nil {
 		d.Keys = h.keys
 	}
 	for _, b := range g.scopes {
-		g.applyTo(b, id, d, now)
+		g.decideKeys(b, id, d, now)
 	}
 }
 
-// applyTo applies to one guard what a person decided about candidates.
-func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
+// decideKeys applies to one guard what a person decided about candidates.
+func (g *guards) decideKeys(b *scope, id string, d decision, now time.Time) {
 	fate, what := guard.Denied, "denied by "+d.Who
 	if d.Approved {
 		fate, what = guard.Free, "approved by "+d.Who
@@ -218,10 +218,10 @@ func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
 	if n == 0 {
 		return
 	}
-	b.changed, b.decided = true, what
+	b.needsJudgement, b.decisionText = true, what
 	for _, k := range d.Keys {
 		if o := g.orphan(k); o != nil && d.Approved {
-			o.released = "hold " + id + " ended: " + what
+			o.releaseCause = "hold " + id + " ended: " + what
 		}
 	}
 	e := Event{Kind: EventDenied, Bridge: b.name, Subject: id, What: "hold denied", Who: d.Who, Release: releaseDenied}
@@ -237,7 +237,7 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 	if !g.state.mayJudge() {
 		return
 	}
-	maps.DeleteFunc(g.state.records.applied, func(id string, d decision) bool {
+	maps.DeleteFunc(g.state.records.appliedDecisions, func(id string, d decision) bool {
 		_, kept := decisions[id]
 		return !kept && now.Sub(d.At).Abs() >= decisionTerm
 	})
@@ -245,11 +245,11 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 		d := decisions[id]
 		age := now.Sub(d.At).Abs()
 		old := age >= decisionTerm
-		if !g.state.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
+		if !g.state.records.appliedDecisions[id].equal(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
 			g.applyDecision(id, d, g.hold(id), now)
 		}
 		if (old || g.carriedOut(d, age)) && g.state.leads() && g.hold(id) == nil {
-			g.state.records.keep(recordDecisions, id, nil)
+			g.state.records.store(recordDecisions, id, nil)
 		}
 	}
 }
@@ -281,17 +281,17 @@ func (g *guards) publishHolds() {
 				break
 			}
 			shown := h.Hold
-			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
-			shown.Groups = shown.Groups[:min(len(shown.Groups), recordedEntries)]
+			shown.Entries = shown.Entries[:min(len(shown.Entries), maxRecordedEntries)]
+			shown.Groups = shown.Groups[:min(len(shown.Groups), maxRecordedEntries)]
 			if next := newPendingRecord(recordHolds, shown.ID, shown); next.text != newPendingRecord(recordHolds, shown.ID, g.state.records.holds[shown.ID]).text {
-				g.state.records.add(next)
+				g.state.records.enqueue(next)
 			}
 			ours[shown.ID] = true
 		}
 	}
 	for id := range g.state.records.holds {
 		if !ours[id] {
-			g.state.records.keep(recordHolds, id, nil)
+			g.state.records.store(recordHolds, id, nil)
 		}
 	}
 }

@@ -13,21 +13,21 @@ import (
 // go at once.
 const handover = 3 * time.Second
 
-// leave has our last endpoints of a group be marked as leaving before they are deleted.
+// markLeaving has our last endpoints of a group be marked as leaving before they are deleted.
 // Consumers that find a group empty, if only for milliseconds, fail calls for seconds, and
 // another owner that waits for these keys would store its entries only afterwards.
-func (d *draft) leave(change registry.Change) registry.Change {
+func (d *draft) markLeaving(change registry.Change) registry.Change {
 	it := d.item
-	if d.state.target.Leave == nil || endpoints(change.Delete) == 0 ||
+	if d.state.target.Leave == nil || countEndpoints(change.Delete) == 0 ||
 		slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
-		it.leftAt = time.Time{}
+		it.leavingSince = time.Time{}
 		return change
 	}
-	puts, waits := d.leaving(change)
-	if len(puts) > 0 || it.leftAt.IsZero() { // zero: an earlier process marked them
-		it.leftAt = d.now
+	puts, waits := d.leavingMarks(change)
+	if len(puts) > 0 || it.leavingSince.IsZero() { // zero: an earlier process marked them
+		it.leavingSince = d.now
 	}
-	at := it.leftAt.Add(handover)
+	at := it.leavingSince.Add(handover)
 	if !waits || !d.now.Before(at) {
 		return change
 	}
@@ -43,9 +43,9 @@ func (d *draft) leave(change registry.Change) registry.Change {
 	return withPuts(change, puts)
 }
 
-// leaving returns the writes that mark endpoints as leaving, and whether there are any that
+// leavingMarks returns the writes that mark endpoints as leaving, and whether there are any that
 // another owner may still wait for. One that the target refuses to mark is not waited for.
-func (d *draft) leaving(change registry.Change) (puts []registry.Write, waits bool) {
+func (d *draft) leavingMarks(change registry.Change) (puts []registry.Write, waits bool) {
 	marked := make(map[string]bool)
 	for _, h := range change.Delete {
 		marked[h.Key] = marked[h.Key] || d.state.target.Leave(h.Entry) == h.Entry

@@ -30,11 +30,11 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 	case o.op == opList:
 		e.clearFailure(o.item)
 		e.applyList(o, now)
-		o.item.wait(&e.state.agenda.refreshes, now.Add(e.state.opts.Refresh))
-		o.item.repeat(now)
+		o.item.enqueue(&e.state.agenda.refreshes, now.Add(e.state.opts.Refresh))
+		o.item.readAgainIfAsked(now)
 	case o.op == opRead:
 		e.applyReading(o, now)
-		o.item.repeat(now)
+		o.item.readAgainIfAsked(now)
 	case o.op == opWrite:
 		e.applyWrite(o, now)
 	}
@@ -53,12 +53,12 @@ func (e *engine) applyList(o outcome, now time.Time) {
 		}
 		if it, isNew := e.state.agenda.item(group); isNew {
 			e.state.unread[group] = struct{}{}
-			it.wait(&e.state.agenda.refreshes, now)
+			it.enqueue(&e.state.agenda.refreshes, now)
 		}
 	}
 	e.relist = false
-	if !e.state.records.tried {
-		e.state.records.awaited = now.Add(recordsAwaited)
+	if !e.state.records.drainedRead {
+		e.state.records.additionsWaitUntil = now.Add(recordsAwaited)
 	}
 	e.state.planner.Forget(func(group registry.Group) bool { _, there := e.state.listed[group]; return there })
 	if before != nil {
@@ -74,27 +74,27 @@ func (e *engine) applyList(o outcome, now time.Time) {
 func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
 	// Who writes nothing reads what others write; and another owner may replace what leaves.
-	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.state.acts()
+	believed := (it.wasBelieved || !it.readAt.IsZero()) && it.leavingSince.IsZero() && e.state.acts()
 	e.state.drains.observe(it.group, o.stored)
 	differs := e.state.planner.Observe(it.group, o.stored) && believed
 	e.compareContradicted(it.group, now)
-	it.sure, it.lost = false, nil
+	it.wasBelieved, it.lostKeys = false, nil
 	if differs && it.unchecked() {
-		it.missed++
+		it.mismatches++
 	}
 	it.checkAt = time.Time{}
 	if differs {
-		it.lost = e.state.planner.Lost()
+		it.lostKeys = e.state.planner.Lost()
 		e.state.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.statusCache.lastRead = now, o.watch, now
-	it.arrive = it.arrive && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner })
-	e.guards.account(it, now)
+	it.isArrival = it.isArrival && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner })
+	e.guards.recountOrphans(it, now)
 	e.markRead(it.group, now)
-	if it.change.pending() {
-		e.state.agenda.pace(it)
+	if it.pace.pending() {
+		e.state.agenda.enqueueChange(it)
 	} else {
-		it.wait(&e.state.agenda.changes, it.at)
+		it.enqueue(&e.state.agenda.changes, it.dueAt)
 	}
 }
 
@@ -106,7 +106,7 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 	}
 	delete(e.state.unread, group)
 	if len(e.state.unread) == 0 {
-		e.guards.review(now)
+		e.guards.recountAllOrphans(now)
 		e.compareAllRegistrations(now)
 	}
 }
@@ -119,37 +119,37 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
 	e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)
 	it.recordReplaced(o.change, e.state.overlap(it.group), now)
-	it.arrive, it.lost = false, nil
-	e.guards.account(it, now)
+	it.isArrival, it.lostKeys = false, nil
+	e.guards.recountOrphans(it, now)
 	e.clearFailure(it)
 	it.wroteAt, e.statusCache.lastWrite = now, now
 	it.markCaughtUp()
 	switch {
 	case e.state.target.VerifyAfter > 0:
-		it.checkAt = now.Add(registry.Backoff{Min: e.state.target.VerifyAfter, Max: max(e.state.target.VerifyAfter, e.state.opts.Refresh)}.After(it.missed + 1))
+		it.checkAt = now.Add(registry.Backoff{Min: e.state.target.VerifyAfter, Max: max(e.state.target.VerifyAfter, e.state.opts.Refresh)}.After(it.mismatches + 1))
 	case !it.watched && e.watches(it): // it was never read; a reading begins the watch
 		it.checkAt = now
 	}
 	switch {
-	case it.change.pending():
-		e.state.agenda.pace(it)
+	case it.pace.pending():
+		e.state.agenda.enqueueChange(it)
 	case len(it.refusals) > 0: // some may be written by now
-		it.wait(&e.state.agenda.changes, now)
+		it.enqueue(&e.state.agenda.changes, now)
 	default:
 		e.park(it)
 	}
-	it.repeat(now)
+	it.readAgainIfAsked(now)
 }
 
-// finish puts a group aside in which there is nothing to do.
-func (e *engine) finish(it *item, now time.Time) {
+// finishItem puts a group aside in which there is nothing to do.
+func (e *engine) finishItem(it *item, now time.Time) {
 	e.clearFailure(it)
 	it.markCaughtUp()
-	it.change.first = time.Time{}
+	it.pace.firstChange = time.Time{}
 	if !it.unchecked() {
-		it.missed = 0
+		it.mismatches = 0
 	}
-	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.state.opts.Debounce
+	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.pace.writtenAt) >= e.state.opts.Debounce
 	if idle && !e.contradictions.has(it.group) && e.state.planner.Drop(it.group) {
 		it.markDirty()
 		delete(e.state.agenda.items, it.group)
@@ -160,7 +160,7 @@ func (e *engine) finish(it *item, now time.Time) {
 
 // park makes a group due when a deletion that waits may go, or for a refresh.
 func (e *engine) park(it *item) {
-	refresh := it.refreshes(e.state.opts.Refresh)
+	refresh := it.refreshAt(e.state.opts.Refresh)
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}
@@ -168,9 +168,9 @@ func (e *engine) park(it *item) {
 		refresh = earlier(refresh, it.refusedAt)
 	}
 	if it.wakeAt.IsZero() {
-		it.wait(&e.state.agenda.refreshes, refresh)
+		it.enqueue(&e.state.agenda.refreshes, refresh)
 	} else {
-		it.wait(&e.state.agenda.changes, earlier(it.wakeAt, refresh))
+		it.enqueue(&e.state.agenda.changes, earlier(it.wakeAt, refresh))
 	}
 	it.parked = true
 }
@@ -180,7 +180,7 @@ func (e *engine) clearFailure(it *item) {
 	if it.attempts == 0 {
 		return
 	}
-	it.attempts, it.err = 0, nil
+	it.attempts, it.lastErr = 0, nil
 	if e.state.journal.failing--; e.state.journal.failing == 0 {
 		e.statusCache.lastError = nil
 		e.state.opts.Log.Info("target calls succeed again", "target", e.state.opts.Target)
@@ -196,7 +196,7 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 	refused, named := errors.AsType[registry.Refused](o.err)
 	if !named {
 		refused, it.readAt = unnamed(o.change, o.err), time.Time{}
-		it.sure = false
+		it.wasBelieved = false
 	}
 	isNew := false
 	if it.refusals == nil {
@@ -218,9 +218,9 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 		e.applyWrite(o, now)
 		return
 	}
-	e.guards.account(it, now) // what is refused replaces nothing
-	it.wait(&e.state.agenda.changes, now)
-	it.repeat(now)
+	e.guards.recountOrphans(it, now) // what is refused replaces nothing
+	it.enqueue(&e.state.agenda.changes, now)
+	it.readAgainIfAsked(now)
 }
 
 // unnamed returns what counts as refused of a change that is refused with no key named.
@@ -241,15 +241,15 @@ func unnamed(c registry.Change, err error) registry.Refused {
 func (e *engine) applyFailure(o outcome, now time.Time) {
 	it := o.item
 	it.readAt = time.Time{}
-	it.sure = false
-	it.change.restore(o.first)
+	it.wasBelieved = false
+	it.pace.restore(o.firstChange)
 	if errors.Is(o.err, registry.ErrConflict) {
 		e.applyRace(it, now)
 		return
 	}
 	e.markRead(it.group, now)
 	it.attempts++
-	it.err, e.statusCache.lastError = o.err, o.err
+	it.lastErr, e.statusCache.lastError = o.err, o.err
 	if it.attempts == 1 {
 		e.state.journal.failing++
 	}
@@ -262,7 +262,7 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 		queue, wait = &e.state.agenda.refreshes, e.state.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)
-	it.wait(queue, it.notBefore)
+	it.enqueue(queue, it.notBefore)
 	e.state.journal.logFailure(o, wait, now)
 	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 }
@@ -271,14 +271,14 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 // again at once, and with growing waits only where that repeats.
 func (e *engine) applyRace(it *item, now time.Time) {
 	it.races++
-	if it.races == contested {
+	if it.races == maxRaces {
 		e.state.journal.reportOverride(it)
 	}
 	it.notBefore = now
 	if it.races > 1 {
 		it.notBefore = now.Add(e.state.opts.Retry.After(it.races - 1))
 	}
-	it.wait(&e.state.agenda.changes, it.notBefore)
+	it.enqueue(&e.state.agenda.changes, it.notBefore)
 	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
 }
 
@@ -301,10 +301,10 @@ func values(c registry.Change) map[string]string {
 	return all
 }
 
-// withhold leaves out of a change what the target refuses, until there is
+// withholdRefused leaves out of a change what the target refuses, until there is
 // nothing else to write and it is time to try that again, all of it at once.
 // What is needed no more, or with another value, is refused no more.
-func (d *draft) withhold(change registry.Change) registry.Change {
+func (d *draft) withholdRefused(change registry.Change) registry.Change {
 	if len(d.item.refusals) == 0 {
 		return change
 	}
@@ -344,36 +344,36 @@ func (d *draft) addRefusals() {
 // round of calls that succeed one call more, up to what the options allow: a
 // target that throttles or breaks down is asked for less until it keeps up.
 type budget struct {
-	opts   *Options // Workers and Rate
-	window float64  // calls at a time by now; 0: as many as there are workers
-	cutAt  time.Time
-	paid   time.Time // up to when calls were made in advance, by the rate
+	opts      *Options // Workers and Rate
+	window    float64  // calls at a time by now; 0: as many as there are workers
+	cutAt     time.Time
+	paidUntil time.Time // up to when calls were made in advance, by the rate
 }
 
 // burst is for how long calls may be made in advance of the rate.
 const burst = 100 * time.Millisecond
 
-// calls returns how many calls may be in flight.
-func (b *budget) calls() int {
+// maxCalls returns how many calls may be in flight.
+func (b *budget) maxCalls() int {
 	if b.window == 0 {
 		return b.opts.Workers
 	}
 	return min(b.opts.Workers, max(1, int(b.window)))
 }
 
-// opens returns when the rate permits the next call.
-func (b *budget) opens() time.Time {
+// nextCallAt returns when the rate permits the next call.
+func (b *budget) nextCallAt() time.Time {
 	if b.opts.Rate <= 0 {
 		return time.Time{}
 	}
-	return b.paid.Add(-burst)
+	return b.paidUntil.Add(-burst)
 }
 
-// spend records that a call begins. A smaller window makes the rate smaller too.
-func (b *budget) spend(now time.Time) {
+// pay records that a call begins. A smaller window makes the rate smaller too.
+func (b *budget) pay(now time.Time) {
 	if b.opts.Rate > 0 {
-		rate := b.opts.Rate * float64(b.calls()) / float64(b.opts.Workers)
-		b.paid = later(b.paid, now).Add(time.Duration(float64(time.Second) / rate))
+		rate := b.opts.Rate * float64(b.maxCalls()) / float64(b.opts.Workers)
+		b.paidUntil = later(b.paidUntil, now).Add(time.Duration(float64(time.Second) / rate))
 	}
 }
 
@@ -388,6 +388,6 @@ func (b *budget) callDone(began time.Time, err error, now time.Time) {
 		}
 	case errors.Is(err, registry.ErrConflict), errors.Is(err, registry.ErrRefused), began.Before(b.cutAt):
 	default:
-		b.window, b.cutAt = max(1, float64(b.calls())/2), now
+		b.window, b.cutAt = max(1, float64(b.maxCalls())/2), now
 	}
 }

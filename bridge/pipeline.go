@@ -18,7 +18,7 @@ import (
 type pipeline struct {
 	Bridge
 	index      int
-	known      registry.Certainty
+	certainty  registry.Certainty
 	reportedAt time.Time // when the source last reported everything anew
 	services   map[registry.Name]*serviceState
 	dirty      map[registry.Name]struct{} // services, and scopes, that status has to show anew
@@ -31,23 +31,23 @@ type pipeline struct {
 
 // A serviceState is what the loop knows of a service beside its entries.
 type serviceState struct {
-	reason Reason // as its projection found; empty where its entries say it
-	detail string
-	gone   bool
-	left   map[registry.Group]int // how many orphans there are that it claimed last, by group
+	reason  Reason // as its projection found; empty where its entries say it
+	detail  string
+	gone    bool
+	orphans map[registry.Group]int // how many orphans there are that it claimed last, by group
 }
 
 var errUnsynced = errors.New("the source has not reported everything yet")
 
 // complete reports whether the source reported everything and still does.
-func (p *pipeline) complete() bool { return p.known.Synced && p.known.Stale == nil }
+func (p *pipeline) complete() bool { return p.certainty.Synced && p.certainty.Stale == nil }
 
 // unknownReason returns why nothing may be concluded about a service.
 func (p *pipeline) unknownReason(name registry.Name) error {
-	if !p.known.Synced {
+	if !p.certainty.Synced {
 		return errUnsynced
 	}
-	return unknownError(p.known.Of(name))
+	return unknownError(p.certainty.Of(name))
 }
 
 func unknownError(err error) error {
@@ -63,31 +63,31 @@ func unknownError(err error) error {
 // what came from these, by what the entry says of itself.
 func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	switch {
-	case !p.known.Synced:
+	case !p.certainty.Synced:
 		return fmt.Errorf("bridge %s: %w", p.Name, errUnsynced)
-	case p.known.Stale != nil:
-		return fmt.Errorf("bridge %s: %w", p.Name, p.known.Stale)
-	case len(p.known.Unknown) == 0:
+	case p.certainty.Stale != nil:
+		return fmt.Errorf("bridge %s: %w", p.Name, p.certainty.Stale)
+	case len(p.certainty.Unknown) == 0:
 		return nil
 	}
-	name := p.origin(e)
+	name := p.originOf(e)
 	scope := p.anyScope
 	if name != "" {
 		scope = p.broadScope
-		if _, covered := registry.Covering(p.known.Unknown, name); covered {
+		if _, covered := registry.Covering(p.certainty.Unknown, name); covered {
 			scope = string(name)
 		}
 	}
 	if scope == "" {
 		return nil
 	}
-	err, _ := registry.Covering(p.known.Unknown, registry.Name(scope))
+	err, _ := registry.Covering(p.certainty.Unknown, registry.Name(scope))
 	return fmt.Errorf("bridge %s cannot report %s: %w", p.Name, scope, err)
 }
 
-// origin returns the service that an entry says it came from; empty where it says
+// originOf returns the service that an entry says it came from; empty where it says
 // none.
-func (p *pipeline) origin(e registry.Entry) registry.Name {
+func (p *pipeline) originOf(e registry.Entry) registry.Name {
 	if p.Trace == nil {
 		return ""
 	}
@@ -97,7 +97,7 @@ func (p *pipeline) origin(e registry.Entry) registry.Name {
 // pickExamples picks the examples anew, the same ones for the same scopes.
 func (p *pipeline) pickExamples() {
 	p.anyScope, p.broadScope = "", ""
-	for scope := range p.known.Unknown {
+	for scope := range p.certainty.Unknown {
 		if p.anyScope == "" || scope < p.anyScope {
 			p.anyScope = scope
 		}
@@ -120,8 +120,8 @@ func (p *pipeline) forbidding() Policy {
 // anew: after a source was stale and when it reported everything anew, unless it
 // does so all the time.
 func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayGo, fresh bool) {
-	k, before, wasComplete := d.Certainty, p.known, p.complete()
-	p.known = k
+	k, before, wasComplete := d.Certainty, p.certainty, p.complete()
+	p.certainty = k
 	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(p.reportedAt) >= p.Guard.Settle
 	fresh = p.complete() && (!wasComplete || again)
 	if k.Epoch != before.Epoch {
@@ -167,27 +167,27 @@ func emptiness(s *registry.Service) string {
 	return "no offered endpoint"
 }
 
-// addLeft records that a service claimed n more, or fewer, of the orphans of
+// countOrphans records that a service claimed n more, or fewer, of the orphans of
 // a group, and forgets one that is gone with all it left.
-func (p *pipeline) addLeft(name registry.Name, group registry.Group, n int) {
+func (p *pipeline) countOrphans(name registry.Name, group registry.Group, n int) {
 	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
 		s = &serviceState{gone: true}
 		p.services[name] = s
 	}
-	if s.left == nil {
-		s.left = make(map[registry.Group]int, 1)
+	if s.orphans == nil {
+		s.orphans = make(map[registry.Group]int, 1)
 	}
-	if s.left[group] += n; s.left[group] <= 0 {
-		delete(s.left, group)
+	if s.orphans[group] += n; s.orphans[group] <= 0 {
+		delete(s.orphans, group)
 	}
-	p.forget(name)
+	p.forgetIfGone(name)
 }
 
-// forget forgets a service that is gone with all it left.
-func (p *pipeline) forget(name registry.Name) {
-	if s := p.services[name]; s.gone && len(s.left) == 0 {
+// forgetIfGone forgets a service that is gone with all it left.
+func (p *pipeline) forgetIfGone(name registry.Name) {
+	if s := p.services[name]; s.gone && len(s.orphans) == 0 {
 		delete(p.services, name)
 	}
 }
@@ -212,8 +212,8 @@ func (p *pipeline) markScopes(scopes map[string]struct{}) {
 	}
 }
 
-// set records what a service is now and reports whether its text is new.
-func (p *pipeline) set(name registry.Name, next serviceState) bool {
+// setService records what a service is now and reports whether its text is new.
+func (p *pipeline) setService(name registry.Name, next serviceState) bool {
 	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
@@ -225,7 +225,7 @@ func (p *pipeline) set(name registry.Name, next serviceState) bool {
 	}
 	isNew := s.reason != next.reason || s.detail != next.detail
 	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone
-	p.forget(name)
+	p.forgetIfGone(name)
 	return isNew
 }
 

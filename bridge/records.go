@@ -50,59 +50,61 @@ func (n recordName) compare(o recordName) int {
 type pendingRecord struct {
 	recordName
 
-	text  string
-	since time.Time    // when what it records changed first of all that is not stored
-	err   error        // of the last attempt
-	tried chan<- error // receives the result of the first attempt; nil: nobody waits
+	text         string
+	firstChange  time.Time    // when what it records changed first of all that is not stored
+	lastErr      error        // of the last attempt
+	firstAttempt chan<- error // receives the result of the first attempt; nil: nobody waits
 }
 
-// reportTried says how an attempt to store the record ended.
-func (r *pendingRecord) reportTried(err error) {
-	if r.tried != nil {
-		r.tried <- err
-		r.tried = nil
+// reportAttempt says how an attempt to store the record ended.
+func (r *pendingRecord) reportAttempt(err error) {
+	if r.firstAttempt != nil {
+		r.firstAttempt <- err
+		r.firstAttempt = nil
 	}
 }
 
 // refused reports whether the target refused the record: it is tried again, and
 // nothing waits for it.
-func (r *pendingRecord) refused() bool { return errors.Is(r.err, registry.ErrRefused) }
+func (r *pendingRecord) refused() bool { return errors.Is(r.lastErr, registry.ErrRefused) }
 
 // A recordStore is what the loop keeps in its target, beside entries. A call about them
 // runs beside those about groups, one at a time.
 type recordStore struct {
-	reads, stores bool // the target keeps records; and this loop may change them
+	canRead, canStore bool // the target keeps records; and this loop may change them
 
-	pending  map[recordName]pendingRecord
-	inFlight map[recordName]pendingRecord // nil: no call about them is
-	looked   time.Time                    // when those that other replicas change were last read
-	failed   bool                         // the last call, by more than refusals
-	err      error                        // of the last call that looked, or of one that failed since
-	loaded   bool                         // those of the guards were read, or may not be
-	awaited  time.Time                    // until when additions wait for them; zero: they were not asked for yet
-	tried    bool                         // those of drained places were read since a takeover, or are refused
-	guards   map[string]map[registry.Group]guard.Record
-	decided  bool                // decisions are kept, which are to be forgotten in time
-	holds    map[string]Hold     // of the leader, as they were last read
-	applied  map[string]decision // by id of their holds
+	pending            map[recordName]pendingRecord
+	inFlight           map[recordName]pendingRecord // nil: no call about them is
+	sharedReadAt       time.Time                    // when those that other replicas change were last read
+	lastCallFailed     bool                         // the last call, by more than refusals
+	err                error                        // of the last call that looked, or of one that failed since
+	guardsRead         bool                         // those of the guards were read, or may not be
+	additionsWaitUntil time.Time                    // until when additions wait for them; zero: they were not asked for yet
+	drainedRead        bool                         // those of drained places were read since a takeover, or are refused
+	guards             map[string]map[registry.Group]guard.Record
+	hasDecisions       bool                // decisions are kept, which are to be forgotten in time
+	holds              map[string]Hold     // of the leader, as they were last read
+	appliedDecisions   map[string]decision // by id of their holds
 }
 
 func newRecordStore(kept, dry bool) *recordStore { //nolint:revive // of the target and the loop, not modes
 	return &recordStore{
-		reads: kept, stores: kept && !dry, loaded: !kept, tried: !kept,
-		pending: make(map[recordName]pendingRecord), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),
+		canRead: kept, canStore: kept && !dry, guardsRead: !kept, drainedRead: !kept,
+		pending: make(map[recordName]pendingRecord), guards: make(map[string]map[registry.Group]guard.Record), appliedDecisions: make(map[string]decision),
 	}
 }
 
-// keep has a value stored when there is time; nil forgets what is stored.
-func (r *recordStore) keep(kind, name string, value any) { r.keepSince(time.Time{}, kind, name, value) }
+// store has a value stored when there is time; nil forgets what is stored.
+func (r *recordStore) store(kind, name string, value any) {
+	r.storeSince(time.Time{}, kind, name, value)
+}
 
-// keepSince is keep for a value that something waits for which happened at a time.
-func (r *recordStore) keepSince(since time.Time, kind, name string, value any) {
-	if r.stores {
+// storeSince is keep for a value that something waits for which happened at a time.
+func (r *recordStore) storeSince(since time.Time, kind, name string, value any) {
+	if r.canStore {
 		next := newPendingRecord(kind, name, value)
-		next.since = since
-		r.add(next)
+		next.firstChange = since
+		r.enqueue(next)
 	}
 }
 
@@ -123,27 +125,27 @@ var errNoRecords = errors.New("this target keeps no records, so that a restart a
 
 var errReplaced = errors.New("another decision took its place")
 
-// add has a record stored in the place of what was to be stored under its name.
-func (r *recordStore) add(next pendingRecord) {
+// enqueue has a record stored in the place of what was to be stored under its name.
+func (r *recordStore) enqueue(next pendingRecord) {
 	if before, waits := r.pending[next.recordName]; waits {
-		before.reportTried(errReplaced)
-		next.includes(before)
+		before.reportAttempt(errReplaced)
+		next.include(before)
 	}
 	r.pending[next.recordName] = next
 }
 
-// includes has a record stand for one that was not stored before it.
-func (r *pendingRecord) includes(before pendingRecord) {
+// include has a record stand for one that was not stored before it.
+func (r *pendingRecord) include(before pendingRecord) {
 	if !before.refused() { // else nothing waits for it
-		r.since = soonest(r.since, before.since)
+		r.firstChange = soonest(r.firstChange, before.firstChange)
 	}
 }
 
-// unstored reports whether a record waits to be stored, for a change that happened by
+// isPending reports whether a record waits to be stored, for a change that happened by
 // then, and the target does not refuse it. What changed later waits for itself.
-func (r *recordStore) unstored(name recordName, then time.Time) bool {
+func (r *recordStore) isPending(name recordName, then time.Time) bool {
 	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
-		if next, waits := list[name]; waits && !next.refused() && !next.since.After(then) {
+		if next, waits := list[name]; waits && !next.refused() && !next.firstChange.After(then) {
 			return true
 		}
 	}
@@ -163,23 +165,23 @@ func anyUnrefused(list map[recordName]pendingRecord) bool {
 	return false
 }
 
-// next returns when the records are to be looked at, once there is a cause to. What was
+// nextCallAt returns when the records are to be looked at, once there is a cause to. What was
 // refused delays nothing else.
-func (r *recordStore) next() time.Time {
+func (r *recordStore) nextCallAt() time.Time {
 	switch {
-	case !r.failed && anyUnrefused(r.pending):
+	case !r.lastCallFailed && anyUnrefused(r.pending):
 		return time.Time{}
-	case !r.tried:
-		return r.looked.Add(recordsAgain)
+	case !r.drainedRead:
+		return r.sharedReadAt.Add(recordsAgain)
 	}
-	return r.looked.Add(recordsEvery)
+	return r.sharedReadAt.Add(recordsEvery)
 }
 
-// looks reports whether a call at a time also reads the decisions and the holds. Deletions
+// readsShared reports whether a call at a time also reads the decisions and the holds. Deletions
 // wait for a call that stores what a guard lost, so that this one does nothing else, unless
 // it is time to look.
-func (r *recordStore) looks(now time.Time) bool {
-	return !r.tried || !now.Before(r.looked.Add(recordsEvery)) ||
+func (r *recordStore) readsShared(now time.Time) bool {
+	return !r.drainedRead || !now.Before(r.sharedReadAt.Add(recordsEvery)) ||
 		slices.ContainsFunc(slices.Collect(maps.Keys(r.inFlight)), func(n recordName) bool { return n.kind == recordDecisions || n.kind == recordHolds })
 }
 
@@ -188,24 +190,24 @@ func (r *recordStore) looks(now time.Time) bool {
 func (r *recordStore) problem() error {
 	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		for _, name := range slices.SortedFunc(maps.Keys(list), recordName.compare) {
-			if err := list[name].err; err != nil {
+			if err := list[name].lastErr; err != nil {
 				return err
 			}
 		}
 	}
-	if !r.loaded {
+	if !r.guardsRead {
 		return r.err
 	}
 	return nil
 }
 
-// await returns until when additions wait for the records to be read. The wait begins with
+// awaitRead returns until when additions wait for the records to be read. The wait begins with
 // the first call, and again once the target is listed.
-func (r *recordStore) await(now time.Time) time.Time {
-	if r.awaited.IsZero() {
-		r.awaited = now.Add(recordsAwaited)
+func (r *recordStore) awaitRead(now time.Time) time.Time {
+	if r.additionsWaitUntil.IsZero() {
+		r.additionsWaitUntil = now.Add(recordsAwaited)
 	}
-	return r.awaited
+	return r.additionsWaitUntil
 }
 
 // startPending returns what is to be stored now.
@@ -218,23 +220,23 @@ func (r *recordStore) startPending() []pendingRecord {
 // one, unless a newer record took its place.
 func (r *recordStore) callDone(o outcome, now time.Time) {
 	r.inFlight = nil
-	r.failed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
-	if o.looks {
-		r.looked = now
+	r.lastCallFailed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
+	if o.readsShared {
+		r.sharedReadAt = now
 	}
-	if o.looks || o.err != nil {
+	if o.readsShared || o.err != nil {
 		r.err = o.err
 	}
 	for _, was := range o.consulted.records {
-		was.reportTried(was.err)
-		if was.err == nil {
+		was.reportAttempt(was.lastErr)
+		if was.lastErr == nil {
 			continue
 		}
 		next, newer := r.pending[was.recordName]
 		if !newer {
 			next = was
 		}
-		next.includes(was)
+		next.include(was)
 		r.pending[was.recordName] = next
 	}
 }
@@ -264,7 +266,7 @@ func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsR
 		c.drained, err = readRecords[[]drainRecord](ctx, r, recordDrained)
 		all.add(err)
 	}
-	if asked.looks {
+	if asked.readsShared {
 		c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
 		all.add(err)
 		c.holds, err = readRecords[Hold](ctx, r, recordHolds)
@@ -301,8 +303,8 @@ func storeRecords(ctx context.Context, r registry.Recorder, list []pendingRecord
 		var names registry.Refused
 		some := errors.As(err, &names)
 		for i := first; i < last; i++ {
-			if list[i].err = err; some {
-				list[i].err = names[list[i].name]
+			if list[i].lastErr = err; some {
+				list[i].lastErr = names[list[i].name]
 			}
 		}
 	}
@@ -330,7 +332,7 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 
 // recordOf returns in which record of its guard a group is.
 func (b *scope) recordOf(group registry.Group) recordName {
-	return recordName{recordGuard, fmt.Sprintf("%s-%02x", b.record, hash(group)%buckets)}
+	return recordName{recordGuard, fmt.Sprintf("%s-%02x", b.recordPrefix, hashOf(group)%buckets)}
 }
 
 // storeRecords has what the guard remembers of groups be stored before anything of
@@ -352,16 +354,16 @@ func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 	for name := range names {
 		all := slices.SortedFunc(maps.Values(g.state.records.guards[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
 		if len(all) == 0 {
-			g.state.records.keepSince(now, recordGuard, name, nil)
+			g.state.records.storeSince(now, recordGuard, name, nil)
 		} else {
-			g.state.records.keepSince(now, recordGuard, name, all)
+			g.state.records.storeSince(now, recordGuard, name, all)
 		}
 	}
 }
 
-// load gives the guards what an earlier process recorded.
-func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
-	g.state.records.loaded = true
+// loadRecords gives the guards what an earlier process recorded.
+func (g *guards) loadRecords(guards map[string][]guard.Record, now time.Time) {
+	g.state.records.guardsRead = true
 	clear(g.state.records.guards)
 	for name, list := range guards {
 		g.state.records.guards[name] = make(map[registry.Group]guard.Record, len(list))
@@ -370,15 +372,15 @@ func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
 		}
 	}
 	for _, b := range g.scopes {
-		g.restore(b)
+		g.restoreScope(b)
 	}
 	for _, it := range g.state.agenda.items {
-		g.account(it, now)
+		g.recountOrphans(it, now)
 	}
 }
 
-// restore gives the guard of a scope what was recorded of it.
-func (g *guards) restore(b *scope) {
+// restoreScope gives the guard of a scope what was recorded of it.
+func (g *guards) restoreScope(b *scope) {
 	var all []guard.Record
 	for name, list := range g.state.records.guards {
 		for group, r := range list {
@@ -388,7 +390,7 @@ func (g *guards) restore(b *scope) {
 		}
 	}
 	b.guard.Load(all)
-	b.changed = true
+	b.needsJudgement = true
 }
 
 // recordsSynced applies what the records say.
@@ -398,25 +400,25 @@ func (g *guards) recordsSynced(o outcome, now time.Time) {
 		g.state.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.state.opts.Target, "err", o.err)
 	}
 	r.callDone(o, now)
-	for _, it := range inOrder(maps.Keys(g.recording)) {
+	for _, it := range sortItems(maps.Keys(g.awaitingRecord)) {
 		g.state.agenda.touch(it, now)
 	}
-	if o.consulted.drained != nil && !r.tried {
-		r.tried = true
-		g.state.drains.load(o.consulted.drained)
-		for _, it := range g.state.agenda.all() {
+	if o.consulted.drained != nil && !r.drainedRead {
+		r.drainedRead = true
+		g.state.drains.loadRecords(o.consulted.drained)
+		for _, it := range g.state.agenda.sortedItems() {
 			g.state.agenda.touch(it, now)
 		}
 	}
 	if o.consulted.guards != nil {
-		g.load(o.consulted.guards, now)
-		g.state.drains.forget()
+		g.loadRecords(o.consulted.guards, now)
+		g.state.drains.forgetUnclaimed()
 	}
 	if o.consulted.holds != nil {
 		r.holds = o.consulted.holds
 	}
 	if o.consulted.decisions != nil {
-		r.decided = len(o.consulted.decisions) > 0
+		r.hasDecisions = len(o.consulted.decisions) > 0
 		g.applyRecorded(o.consulted.decisions, now)
 	}
 }

@@ -58,29 +58,29 @@ type Others struct {
 
 // A contradictions knows which groups are read because they contradict claims.
 type contradictions struct {
-	by map[registry.Group]map[registry.Group]struct{} // the groups with these claims
+	groups map[registry.Group]map[registry.Group]struct{} // the groups with these claims
 }
 
 // has reports whether what is registered in a group contradicts a claim in another.
-func (c *contradictions) has(group registry.Group) bool { return len(c.by[group]) > 0 }
+func (c *contradictions) has(group registry.Group) bool { return len(c.groups[group]) > 0 }
 
 // set replaces what contradicts the claims in a group, and returns the groups that nothing
 // was known to contradict before.
 func (c *contradictions) set(group registry.Group, before, now []plan.Contradiction) (added []registry.Group) {
 	for _, other := range groupsOf(before) {
-		if delete(c.by[other], group); len(c.by[other]) == 0 {
-			delete(c.by, other)
+		if delete(c.groups[other], group); len(c.groups[other]) == 0 {
+			delete(c.groups, other)
 		}
 	}
 	for _, other := range groupsOf(now) {
 		if other == group {
 			continue
 		}
-		if c.by[other] == nil {
-			c.by[other] = make(map[registry.Group]struct{})
+		if c.groups[other] == nil {
+			c.groups[other] = make(map[registry.Group]struct{})
 			added = append(added, other)
 		}
-		c.by[other][group] = struct{}{}
+		c.groups[other][group] = struct{}{}
 	}
 	return added
 }
@@ -107,21 +107,21 @@ func (e *engine) compareRegistrations(it *item, now time.Time) {
 	it.markDirty()
 	for _, group := range e.contradictions.set(it.group, before, found) {
 		if other, isNew := e.state.agenda.item(group); isNew {
-			other.wait(&e.state.agenda.refreshes, now)
+			other.enqueue(&e.state.agenda.refreshes, now)
 		}
 	}
 }
 
 // compareAllRegistrations does so for every group, once all that are listed were read.
 func (e *engine) compareAllRegistrations(now time.Time) {
-	for _, it := range e.state.agenda.all() {
+	for _, it := range e.state.agenda.sortedItems() {
 		e.compareRegistrations(it, now)
 	}
 }
 
 // compareContradicted does so for the groups whose claims a group contradicts.
 func (e *engine) compareContradicted(group registry.Group, now time.Time) {
-	for _, other := range slices.SortedFunc(maps.Keys(e.contradictions.by[group]), registry.Group.Compare) {
+	for _, other := range slices.SortedFunc(maps.Keys(e.contradictions.groups[group]), registry.Group.Compare) {
 		if it := e.state.agenda.items[other]; it != nil {
 			e.compareRegistrations(it, now)
 		}
@@ -133,7 +133,7 @@ func (e *engine) compareContradicted(group registry.Group, now time.Time) {
 func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
 	for _, c := range it.contradictions {
 		if c.Origin == origin {
-			s.Registered = append(s.Registered, Registered{Group: it.group, Key: c.Claimed, Addresses: c.Addresses, As: texts(c.As), Names: c.Names})
+			s.Registered = append(s.Registered, Registered{Group: it.group, Key: c.Claimed, Addresses: c.Addresses, As: registrationTexts(c.As), Names: c.Names})
 		}
 	}
 	for _, o := range it.others {
@@ -144,11 +144,11 @@ func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
 			s.Others = &Others{}
 		}
 		s.Others.Entries += o.Entries
-		s.Others.Some = append(s.Others.Some, texts(o.Some)[:min(len(o.Some), shownOthers-len(s.Others.Some))]...)
+		s.Others.Some = append(s.Others.Some, registrationTexts(o.Some)[:min(len(o.Some), maxShownOthers-len(s.Others.Some))]...)
 	}
 }
 
-const shownOthers = 3
+const maxShownOthers = 3
 
 // copied returns a status that the caller owns.
 func (s *ServiceStatus) copied() ServiceStatus {
@@ -163,7 +163,7 @@ func (s *ServiceStatus) copied() ServiceStatus {
 	return c
 }
 
-func texts(list []plan.Registration) (all []string) {
+func registrationTexts(list []plan.Registration) (all []string) {
 	for _, r := range list {
 		all = append(all, r.String())
 	}

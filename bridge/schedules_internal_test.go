@@ -172,7 +172,7 @@ func serviceOf(n registry.Name, hosts []string) *registry.Service {
 func (w *world) restart() {
 	for _, c := range w.calls {
 		if w.r.IntN(2) == 0 {
-			w.driver.do(w.t.Context(), c)
+			w.driver.makeCall(w.t.Context(), c)
 		}
 	}
 	w.dies()
@@ -222,7 +222,7 @@ func (w *world) turn(happens func()) {
 	w.driver.engine.Begin(w.now, Leadership{})
 	happens()
 	s := w.driver.engine.Step(w.now)
-	w.next = s.next
+	w.next = s.nextAt
 	for _, c := range s.calls {
 		w.issued(c)
 		w.calls = append(w.calls, c)
@@ -368,11 +368,11 @@ func (w *world) ends(fails bool) {
 	switch kind := w.r.IntN(12); {
 	case fails && kind == 0: // without effect
 	case fails && kind == 1: // without an answer
-		w.driver.do(w.t.Context(), c)
+		w.driver.makeCall(w.t.Context(), c)
 	case fails && kind < 4 && c.op != opRecords:
 		o.err = []error{registry.ErrRefused, registry.ErrConflict}[kind-2]
 	default:
-		o = w.driver.do(w.t.Context(), c)
+		o = w.driver.makeCall(w.t.Context(), c)
 	}
 	switch {
 	case c.op == opList && o.err == nil && w.unread == nil:
@@ -488,7 +488,7 @@ func (w *world) diesAtDeletions() {
 func (w *world) diesAtDeletion() bool {
 	for range 40 {
 		if at := slices.IndexFunc(w.calls, func(c call) bool { return len(c.change.Delete) > 0 }); at >= 0 {
-			w.driver.do(w.t.Context(), w.calls[at])
+			w.driver.makeCall(w.t.Context(), w.calls[at])
 			w.dies()
 			w.deliver()
 			return true
@@ -580,7 +580,7 @@ func (w *world) agrees() {
 		for n := range p.services {
 			p.markDirty(n)
 		}
-		for scope := range p.known.Unknown {
+		for scope := range p.certainty.Unknown {
 			p.markDirty(registry.Name(scope))
 		}
 	}

@@ -104,7 +104,7 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 	all := s.Kept
 	s.Kept = nil
 	for _, k := range all {
-		if part, some := k.of(here); some {
+		if part, some := k.within(here); some {
 			s.Kept = append(s.Kept, part)
 		}
 	}
@@ -121,8 +121,8 @@ type Kept struct {
 	Until   time.Time        `json:"until,omitzero"` // when the first of them may go; zero: not by time alone
 }
 
-// of returns what is kept in some of the groups, and whether that is anything.
-func (k Kept) of(groups func(registry.Group) bool) (Kept, bool) {
+// within returns what is kept in some of the groups, and whether that is anything.
+func (k Kept) within(groups func(registry.Group) bool) (Kept, bool) {
 	all := k
 	k.Groups, k.Keys = nil, nil
 	for _, g := range all.Groups {

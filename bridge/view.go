@@ -29,11 +29,11 @@ type statusCache struct {
 	lastWrite time.Time
 	lastError error
 
-	mu        sync.Mutex
-	head      Status                        // without services, conflicts and what is kept
-	services  map[plan.Origin]*serviceRow   // each is replaced, never written to
-	conflicts int                           // of the services
-	kept      map[registry.Group][]omission // of ours that nobody claims
+	mu          sync.Mutex
+	head        Status                        // without services, conflicts and what is kept
+	services    map[plan.Origin]*serviceRow   // each is replaced, never written to
+	conflicts   int                           // of the services
+	keptEntries map[registry.Group][]omission // of ours that nobody claims
 }
 
 // A serviceRow is the status of a service, with the claims of it that cannot be honoured.
@@ -46,7 +46,7 @@ type serviceRow struct {
 func newStatusCache(e *engine) *statusCache {
 	return &statusCache{
 		state: e.state, engine: e, head: Status{Target: e.state.opts.Target, Owner: e.state.opts.Owner, Holds: []Hold{}},
-		services: make(map[plan.Origin]*serviceRow), kept: make(map[registry.Group][]omission),
+		services: make(map[plan.Origin]*serviceRow), keptEntries: make(map[registry.Group][]omission),
 	}
 }
 
@@ -77,7 +77,7 @@ func (v *statusCache) update(now time.Time) {
 		}
 		w.dirty = make(map[registry.Name]struct{})
 	}
-	v.head = v.numbers(now)
+	v.head = v.newHead(now)
 	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.state.admitted() == nil { // else who writes there may be another
 		v.inSync = true
 		v.state.opts.Log.Info("in sync", "target", v.state.opts.Target, "entries", v.head.Owned)
@@ -87,13 +87,13 @@ func (v *statusCache) update(now time.Time) {
 // updateGroup records how far a group is, and has all services be looked at that
 // claim in it or left something there.
 func (v *statusCache) updateGroup(it *item) {
-	it.reason, it.detail = v.finding(it)
+	it.reason, it.detail = v.reasonAndDetail(it)
 	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
 	it.others = v.state.planner.SelfRegistered(it.group)
-	delete(v.kept, it.group)
+	delete(v.keptEntries, it.group)
 	for _, n := range it.omissions {
 		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
-			v.kept[it.group] = append(v.kept[it.group], n)
+			v.keptEntries[it.group] = append(v.keptEntries[it.group], n)
 		}
 	}
 	for _, origin := range v.state.planner.Claimants(it.group) {
@@ -114,21 +114,21 @@ func (v *statusCache) updateService(w *pipeline, origin plan.Origin) {
 		delete(v.services, origin)
 	}
 	if s := w.services[origin.Service]; s != nil {
-		now := v.service(origin, s)
+		now := v.newServiceRow(origin, s)
 		w.reasons[now.Reason]++
 		v.conflicts += len(now.conflicts)
 		v.services[origin] = now
 	}
 	scope := string(origin.Service)
 	delete(w.unknowns, scope)
-	if err := w.known.Unknown[scope]; err != nil {
+	if err := w.certainty.Unknown[scope]; err != nil {
 		w.unknowns[scope] = err.Error()
 	}
 }
 
-// service returns the row of a service. What is said of it lies with the
+// newServiceRow returns the row of a service. What is said of it lies with the
 // groups that it claims in or left something in.
-func (v *statusCache) service(origin plan.Origin, s *serviceState) *serviceRow {
+func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *serviceRow {
 	w, details := v.state.pipelines[origin.Bridge], []string(nil)
 	out := &serviceRow{ServiceStatus: ServiceStatus{
 		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
@@ -143,11 +143,11 @@ func (v *statusCache) service(origin plan.Origin, s *serviceState) *serviceRow {
 		}
 	}
 	add(cmp.Or(s.reason, ReasonSynced), s.detail)
-	if err := unknownError(registry.Certainty{Unknown: w.known.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
+	if err := unknownError(registry.Certainty{Unknown: w.certainty.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
 		add(ReasonUnknown, err.Error())
 	}
-	if len(s.left) > 0 {
-		out.Groups = slices.AppendSeq(slices.Clone(out.Groups), maps.Keys(s.left))
+	if len(s.orphans) > 0 {
+		out.Groups = slices.AppendSeq(slices.Clone(out.Groups), maps.Keys(s.orphans))
 		slices.SortFunc(out.Groups, registry.Group.Compare)
 		out.Groups = slices.Compact(out.Groups)
 	}
@@ -170,29 +170,29 @@ func (v *statusCache) service(origin plan.Origin, s *serviceState) *serviceRow {
 			}
 			out.Until = soonest(out.Until, n.until)
 			if c := n.conflict; c != nil {
-				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.state.journal.winner(*c)})
+				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.state.journal.describeWinner(*c)})
 			}
 		}
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
-		out.LastError = cmp.Or(text(it.err), out.LastError)
+		out.LastError = cmp.Or(errorText(it.lastErr), out.LastError)
 	}
-	out.explain(details)
+	out.setDetail(details)
 	slices.Sort(out.Left)
 	return out
 }
 
-// explain says why a service is as it is; of conflicts, who wins how many.
-func (r *serviceRow) explain(details []string) {
+// setDetail says why a service is as it is; of conflicts, who wins how many.
+func (r *serviceRow) setDetail(details []string) {
 	if r.Reason == ReasonConflict {
-		details = winnersOf(r.conflicts)
+		details = winnerTexts(r.conflicts)
 	}
 	slices.Sort(details)
 	r.Detail = strings.Join(slices.Compact(details), "; ")
 }
 
-// winnersOf says how many entries belong to each winner of conflicts, and which
+// winnerTexts says how many entries belong to each winner of conflicts, and which
 // one where it is one.
-func winnersOf(conflicts []Conflict) (all []string) {
+func winnerTexts(conflicts []Conflict) (all []string) {
 	by := make(map[string][]string)
 	for _, c := range conflicts {
 		by[c.Winner] = append(by[c.Winner], c.Key)
@@ -207,12 +207,12 @@ func winnersOf(conflicts []Conflict) (all []string) {
 	return all
 }
 
-// finding says how far a group is, and what is kept in it.
-func (v *statusCache) finding(it *item) (Reason, string) {
+// reasonAndDetail says how far a group is, and what is kept in it.
+func (v *statusCache) reasonAndDetail(it *item) (Reason, string) {
 	if who, standby := v.state.standby(it); standby {
 		return ReasonStandby, who
 	}
-	reason, detail := it.finding()
+	reason, detail := it.reasonAndDetail()
 	if reason == ReasonSynced {
 		for _, n := range it.omissions {
 			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
@@ -223,20 +223,20 @@ func (v *statusCache) finding(it *item) (Reason, string) {
 	return reason, detail
 }
 
-// numbers returns the head of status as it is now.
-func (v *statusCache) numbers(now time.Time) Status {
+// newHead returns the head of status as it is now.
+func (v *statusCache) newHead(now time.Time) Status {
 	counts := v.state.planner.Counts()
 	s := Status{
 		Target: v.state.opts.Target, Owner: v.state.opts.Owner, Listed: v.state.listed != nil,
 		Groups: len(v.state.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
-		Arriving: len(v.state.agenda.arrivals), Budget: v.engine.budget.calls(),
-		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: text(v.lastError),
-		Unrecorded: text(v.engine.state.records.problem()),
+		Arriving: len(v.state.agenda.arrivals), Budget: v.engine.budget.maxCalls(),
+		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: errorText(v.lastError),
+		Unrecorded: errorText(v.engine.state.records.problem()),
 		Holds:      v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
 	}
-	queue, first := v.state.agenda.due(now)
-	for it, freed := range v.engine.guards.recording { // a deletion that waits for its record is due
-		if first = earlier(first, freed); it.in == nil || it.at.After(now) { // else it is counted
+	queue, first := v.state.agenda.countDue(now)
+	for it, freed := range v.engine.guards.awaitingRecord { // a deletion that waits for its record is due
+		if first = earlier(first, freed); it.queue == nil || it.dueAt.After(now) { // else it is counted
 			queue++
 		}
 	}
@@ -254,17 +254,17 @@ func (v *statusCache) numbers(now time.Time) Status {
 	}
 	for _, w := range v.state.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{
-			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
-			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.state.planner.BridgeEntries(w.index),
-			Services: len(w.services), Reasons: w.reasons, Nothing: v.nothing(w),
+			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.certainty.Synced, Stale: errorText(w.certainty.Stale),
+			Unknown: w.unknowns, Scopes: len(w.certainty.Unknown), Entries: v.state.planner.BridgeEntries(w.index),
+			Services: len(w.services), Reasons: w.reasons, Nothing: v.emptyExample(w),
 		})
 	}
 	return s
 }
 
-// nothing returns an example of why a bridge claims nothing, though its source has
+// emptyExample returns an example of why a bridge claims nothing, though its source has
 // services; empty if it claims something.
-func (v *statusCache) nothing(w *pipeline) string {
+func (v *statusCache) emptyExample(w *pipeline) string {
 	if v.state.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
 		return ""
 	}
@@ -280,8 +280,8 @@ func (v *statusCache) nothing(w *pipeline) string {
 	return string(first) + ": " + w.services[first].detail
 }
 
-// text returns what an error says, empty where there is none.
-func text(err error) string {
+// errorText returns what an error says, empty where there is none.
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -306,7 +306,7 @@ func (v *statusCache) summary() Status {
 // status returns all of status.
 func (v *statusCache) status() Status {
 	v.mu.Lock()
-	s, services, kept := v.summary(), slices.Collect(maps.Values(v.services)), maps.Clone(v.kept)
+	s, services, kept := v.summary(), slices.Collect(maps.Values(v.services)), maps.Clone(v.keptEntries)
 	s.Holds = slices.Clone(v.head.Holds)
 	for i, b := range v.head.Bridges {
 		s.Bridges[i].Unknown = maps.Clone(b.Unknown)
@@ -344,7 +344,7 @@ func (v *statusCache) status() Status {
 // listError returns the error of a target that may not be listed; nil where it may.
 func (v *statusCache) listError() error {
 	if list := v.state.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
-		return list.err
+		return list.lastErr
 	}
 	return nil
 }
