@@ -22,9 +22,7 @@ type call struct {
 	began       time.Time
 	until       time.Time       // when it is given up at the latest
 	records     []pendingRecord // to be stored
-	guards      bool            // the records of the guards are read too
-	drained     bool            // those of drained places are read too
-	readsShared bool            // those that other replicas change are read too
+	kinds       []string        // of records, to be read
 }
 
 // isCheck reports whether a call reads a group for no more than a refresh.
@@ -88,7 +86,9 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	if !r.guardsRead && !g.state.target.Shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ pendingRecord) bool { return n.kind == recordGuard })
 	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.guardsRead, drained: !r.drainedRead, readsShared: r.readsShared(now), began: now, until: now.Add(g.state.opts.Timeout)})
+	c := call{op: opRecords, records: r.startPending(), began: now, until: now.Add(g.state.opts.Timeout)}
+	c.kinds = r.kindsToRead(now)
+	s.calls = append(s.calls, c)
 }
 
 // recordsMatter reports whether there may be records that say something new.

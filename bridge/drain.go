@@ -59,9 +59,9 @@ func (d *drains) forgetUnclaimed() {
 	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.guardsRead || slices.ContainsFunc(d.state.pipelines, ignorant) {
 		return
 	}
-	for group, places := range maps.Clone(d.groups) {
+	for group, places := range d.groups {
 		changed := false
-		for place := range maps.Clone(places) {
+		for place := range places {
 			if !d.state.planner.Claims(group, place) {
 				changed = d.setDrained(group, place, false) || changed
 			}

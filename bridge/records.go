@@ -177,12 +177,34 @@ func (r *recordStore) nextCallAt() time.Time {
 	return r.sharedReadAt.Add(recordsEvery)
 }
 
-// readsShared reports whether a call at a time also reads the decisions and the holds. Deletions
-// wait for a call that stores what a guard lost, so that this one does nothing else, unless
-// it is time to look.
+// kindsToRead returns the kinds of records that the next call reads: those that were not
+// read yet, and those that other replicas change.
+func (r *recordStore) kindsToRead(now time.Time) (kinds []string) {
+	if !r.guardsRead {
+		kinds = append(kinds, recordGuard)
+	}
+	if !r.drainedRead {
+		kinds = append(kinds, recordDrained)
+	}
+	if r.readsShared(now) {
+		kinds = append(kinds, recordDecisions, recordHolds)
+	}
+	return kinds
+}
+
+// readsShared reports whether the next call also reads what other replicas change.
+// Deletions wait for a call that stores what a guard lost, so that such a call reads
+// nothing that is not due.
 func (r *recordStore) readsShared(now time.Time) bool {
-	return !r.drainedRead || !now.Before(r.sharedReadAt.Add(recordsEvery)) ||
-		slices.ContainsFunc(slices.Collect(maps.Keys(r.inFlight)), func(n recordName) bool { return n.kind == recordDecisions || n.kind == recordHolds })
+	if !r.drainedRead || !now.Before(r.sharedReadAt.Add(recordsEvery)) {
+		return true
+	}
+	for name := range r.inFlight {
+		if name.kind == recordDecisions || name.kind == recordHolds {
+			return true
+		}
+	}
+	return false
 }
 
 // problem returns why something is not stored that a restart has to know, or why what
@@ -221,10 +243,10 @@ func (r *recordStore) startPending() []pendingRecord {
 func (r *recordStore) callDone(o outcome, now time.Time) {
 	r.inFlight = nil
 	r.lastCallFailed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
-	if o.readsShared {
-		r.sharedReadAt = now
+	if slices.Contains(o.kinds, recordHolds) {
+		r.sharedReadAt, r.err = now, o.err
 	}
-	if o.readsShared || o.err != nil {
+	if o.err != nil {
 		r.err = o.err
 	}
 	for _, was := range o.consulted.records {
@@ -257,19 +279,18 @@ func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsR
 	c := recordsResult{records: asked.records}
 	var all callErrors
 	all.add(storeRecords(ctx, r, asked.records))
-	var err error
-	if asked.guards {
-		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
-		all.add(err)
-	}
-	if asked.drained {
-		c.drained, err = readRecords[[]drainRecord](ctx, r, recordDrained)
-		all.add(err)
-	}
-	if asked.readsShared {
-		c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
-		all.add(err)
-		c.holds, err = readRecords[Hold](ctx, r, recordHolds)
+	for _, kind := range asked.kinds {
+		var err error
+		switch kind {
+		case recordGuard:
+			c.guards, err = readRecords[[]guard.Record](ctx, r, kind)
+		case recordDrained:
+			c.drained, err = readRecords[[]drainRecord](ctx, r, kind)
+		case recordDecisions:
+			c.decisions, err = readRecords[decision](ctx, r, kind)
+		case recordHolds:
+			c.holds, err = readRecords[Hold](ctx, r, kind)
+		}
 		all.add(err)
 	}
 	return c, all.worst()
