@@ -97,10 +97,10 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 		}
 	}
 	here := func(g registry.Group) bool { return groups[g] || named(g) }
-	elsewhere := func(all []registry.Group) bool { return !slices.ContainsFunc(all, here) }
-	s.Services = slices.DeleteFunc(slices.Clone(s.Services), func(sv ServiceStatus) bool { return !names[sv.Service] && elsewhere(sv.Groups) })
-	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return elsewhere(h.Groups) })
-	s.Conflicts = slices.DeleteFunc(slices.Clone(s.Conflicts), func(c Conflict) bool { return elsewhere([]registry.Group{c.Group}) })
+	anyHere := func(list []registry.Group) bool { return slices.ContainsFunc(list, here) }
+	s.Services = filtered(s.Services, func(sv ServiceStatus) bool { return names[sv.Service] || anyHere(sv.Groups) })
+	s.Holds = filtered(s.Holds, func(h Hold) bool { return anyHere(h.Groups) })
+	s.Conflicts = filtered(s.Conflicts, func(c Conflict) bool { return here(c.Group) })
 	all := s.Kept
 	s.Kept = nil
 	for _, k := range all {
@@ -109,6 +109,11 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 		}
 	}
 	return s
+}
+
+// filtered returns the elements that fit, as a new slice.
+func filtered[T any](list []T, fits func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !fits(x) })
 }
 
 // Kept are entries of ours that nobody claims and that stay for one reason: a

@@ -56,15 +56,15 @@ func (f serviceFilter) of(d admin.Document) (admin.Document, error) {
 }
 
 func (f serviceFilter) loop(l bridge.Status) bridge.Status {
-	l.Services = kept(l.Services, func(s bridge.ServiceStatus) bool {
+	l.Services = filtered(l.Services, func(s bridge.ServiceStatus) bool {
 		return (f.bridge == "" || s.Bridge == f.bridge) && (len(f.reasons) == 0 || slices.Contains(f.reasons, string(s.Reason)))
 	})
 	if f.bridge == "" {
 		return l
 	}
-	l.Bridges = kept(l.Bridges, func(b bridge.BridgeStatus) bool { return b.Name == f.bridge })
-	l.Holds = kept(l.Holds, func(h bridge.Hold) bool { return projection.SameBridge(h.Bridge, f.bridge) })
-	l.Conflicts = kept(l.Conflicts, func(c bridge.Conflict) bool { return c.Bridge == f.bridge })
+	l.Bridges = filtered(l.Bridges, func(b bridge.BridgeStatus) bool { return b.Name == f.bridge })
+	l.Holds = filtered(l.Holds, func(h bridge.Hold) bool { return projection.SameBridge(h.Bridge, f.bridge) })
+	l.Conflicts = filtered(l.Conflicts, func(c bridge.Conflict) bool { return c.Bridge == f.bridge })
 	return l
 }
 
@@ -78,14 +78,14 @@ func (f serviceFilter) listed(all []bridge.ServiceStatus) (list []bridge.Service
 	if !f.short() {
 		return all, 0
 	}
-	list = kept(all, func(s bridge.ServiceStatus) bool { return !s.Reason.Done() && s.Reason != bridge.ReasonConflict })
+	list = filtered(all, func(s bridge.ServiceStatus) bool { return !s.Reason.Done() && s.Reason != bridge.ReasonConflict })
 	slices.SortStableFunc(list, func(a, b bridge.ServiceStatus) int { return b.Reason.Compare(a.Reason) })
 	most := min(len(list), shownEntries)
 	return list[:most], len(list) - most
 }
 
-// kept returns the elements that fit, as a new slice.
-func kept[T any](all []T, fits func(T) bool) []T {
+// filtered returns the elements that fit, as a new slice.
+func filtered[T any](all []T, fits func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !fits(x) })
 }
 
@@ -116,24 +116,36 @@ func printUndecided(t *terminal, d admin.Document, f serviceFilter) {
 
 // printRegistered warns of services whose addresses register themselves under other names.
 func printRegistered(t *terminal, l bridge.Status) {
-	all := kept(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
-	for _, s := range all[:min(len(all), shownEntries)] {
-		t.warn("%s in %s: %s", s.Service, l.Target, s.Warning())
-	}
-	if more := len(all) - shownEntries; more > 0 {
-		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", registry.Counted(more, "more service", "more services"), l.Target)
+	all := filtered(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
+	more := warnEach(t, all, func(s bridge.ServiceStatus) string {
+		return fmt.Sprintf("%s in %s: %s", s.Service, l.Target, s.Warning())
+	})
+	if more != "" {
+		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", more, l.Target)
 	}
 }
 
 // printConflicting shows the services of a target that have a conflict, one a line.
 func printConflicting(t *terminal, l bridge.Status) {
-	all := kept(l.Services, func(s bridge.ServiceStatus) bool { return s.Reason == bridge.ReasonConflict })
+	all := filtered(l.Services, func(s bridge.ServiceStatus) bool { return s.Reason == bridge.ReasonConflict })
+	more := warnEach(t, all, func(s bridge.ServiceStatus) string {
+		return fmt.Sprintf("conflict in %s: %s of %s: %s", l.Target, s.Service, s.Bridge, brief(s.Detail))
+	})
+	if more != "" {
+		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, more)
+	}
+}
+
+// warnEach prints a line for each of the first shownEntries services. It returns how many
+// more there are, in words; empty for none.
+func warnEach(t *terminal, all []bridge.ServiceStatus, line func(bridge.ServiceStatus) string) string {
 	for _, s := range all[:min(len(all), shownEntries)] {
-		t.warn("conflict in %s: %s of %s: %s", l.Target, s.Service, s.Bridge, brief(s.Detail))
+		t.warn("%s", line(s))
 	}
 	if more := len(all) - shownEntries; more > 0 {
-		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, registry.Counted(more, "more service", "more services"))
+		return registry.Counted(more, "more service", "more services")
 	}
+	return ""
 }
 
 // printServices counts the services of each bridge by their reasons, and lists some.

@@ -137,7 +137,7 @@ func TestStatus_UnknownFilters(t *testing.T) {
 // Every reason has its place, and an unknown one is never taken for done.
 func TestReasons(t *testing.T) {
 	t.Parallel()
-	done := kept(append(bridge.Reasons(), "new"), bridge.Reason.Done)
+	done := filtered(append(bridge.Reasons(), "new"), bridge.Reason.Done)
 	if want := []bridge.Reason{bridge.ReasonSynced, bridge.ReasonStandby, bridge.ReasonEmpty, bridge.ReasonSkipped, bridge.ReasonReadOnly}; !slices.Equal(done, want) {
 		t.Errorf("%v are done, want %v", done, want)
 	}
