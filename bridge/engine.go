@@ -44,7 +44,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 		s.opts.Election, s.opts.Observe, s.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
 	s.drains = &drains{state: s, groups: make(map[registry.Group]map[string]bool)}
-	s.planner.Drained = s.drains.isDrained
+	s.planner.SelfRegistration, s.planner.Drained = s.target.Sessions, s.drains.isDrained
 	s.agenda.opts, s.journal = &s.opts, &journal{state: s}
 	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{groups: make(map[registry.Group]map[registry.Group]struct{})}}
 	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), awaitingRecord: make(map[*item]time.Time)}

@@ -128,6 +128,15 @@ func (s sharedRecorder) Capabilities() registry.Capabilities {
 	return c
 }
 
+// sessionless is a target whose entries outlive the process that wrote them.
+type sessionless struct{ *fake }
+
+func (s sessionless) Capabilities() registry.Capabilities {
+	c := s.fake.Capabilities()
+	c.Sessions, c.Lost = false, nil
+	return c
+}
+
 // expired is a target whose sessions ended for good.
 type expired struct{ *fake }
 

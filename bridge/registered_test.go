@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // TestRegistered has processes register themselves as b, while the source has a at their
@@ -39,6 +40,28 @@ func TestRegistered(t *testing.T) {
 			s.in(time.Hour)
 			before := len(s.when(memory.OpRead, "b"))
 			s.in(time.Hour).is("readings of b", len(s.when(memory.OpRead, "b")), before)
+		},
+		"in groups of which each has one service": func(s *story) {
+			exclusive := func(e registry.Entry) registry.Entry {
+				e.Group.Exclusive = true
+				return e
+			}
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				entries, err := perService(sv)
+				for i := range entries {
+					entries[i] = exclusive(entries[i])
+				}
+				return entries, err
+			}
+			own := selfRegistered("b", one)
+			own.Entry = exclusive(own.Entry)
+			s.holding(own).has(service("a", one)).in(time.Second)
+			warns(s, asB)
+		},
+		"in a target where providers cannot register themselves": func(s *story) {
+			s.holding(selfRegistered("a", two), selfRegistered("b", one)).starts(sessionless{s.target}).has(service("a", one)).in(time.Minute)
+			warns(s, "")
+			s.is("others", s.of("a").Others == nil, true)
 		},
 		"of another owner": func(s *story) {
 			s.holding(theirs("b", one)).has(service("a", one)).in(time.Minute)

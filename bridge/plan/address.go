@@ -95,9 +95,6 @@ func contradicting(claim registration, own []registration) []registration {
 // observe replaces what is registered in a group. A group that is bounded is left out if too
 // much is known.
 func (r *registrations) observe(id registry.Group, list []registry.Stored, bounded bool) { //nolint:revive // of the group, not a mode
-	if id.Exclusive { // no provider registers itself there
-		return
-	}
 	now := registeredGroup{group: id}
 	for _, h := range list {
 		if h.Owner == "" && registry.IsEndpoint(h.Key) {
@@ -165,7 +162,7 @@ func firstRegistrations(list []registration) (some []Registration) {
 // Contradictions returns at most one contradiction for each origin that claims in a group,
 // in order. A claim that cannot be honoured contradicts nothing.
 func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
-	if id.Exclusive || len(p.registrations.byAddress) == 0 {
+	if len(p.registrations.byAddress) == 0 {
 		return nil
 	}
 	seen := make(map[string]bool) // addresses
@@ -212,7 +209,7 @@ type SelfRegistered struct {
 // next to its claims in a group.
 func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	g := p.lookup(id)
-	if id.Exclusive || g.counts.Foreign == 0 {
+	if !p.SelfRegistration || g.counts.Foreign == 0 {
 		return nil
 	}
 	own := g.unclaimedByName(&id)

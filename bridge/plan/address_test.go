@@ -9,6 +9,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// selfRegistering returns the planner of a target in which providers register themselves.
+func selfRegistering() *plan.Planner {
+	p := plan.New("me")
+	p.SelfRegistration = true
+	return p
+}
+
 // TestPlanner_Contradictions has a process at one address register entries, each as group and
 // key, while others are claimed for it.
 func TestPlanner_Contradictions(t *testing.T) {
@@ -40,7 +47,7 @@ func TestPlanner_Contradictions(t *testing.T) {
 		"a head, and a part": {"shop.Order , shop.Carts #part", "shop.Orders ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := plan.New("me")
+			p := selfRegistering()
 			byGroup := make(map[registry.Group]string)
 			for text := range strings.SplitSeq(tt.registered, ", ") {
 				if name, key, ok := strings.Cut(text, " "); ok {
@@ -85,7 +92,7 @@ func place(name string) registry.Group {
 
 // TestPlanner_Contradictions_Changes has what is registered and claimed come and go.
 func TestPlanner_Contradictions_Changes(t *testing.T) {
-	p, g, other := plan.New("me"), group("shop.Orders"), group("shop.Order")
+	p, g, other := selfRegistering(), group("shop.Orders"), group("shop.Order")
 	drained := false
 	p.Drained = func(registry.Group, string) bool { return drained }
 	expect := func(when string, addresses int) {
@@ -121,7 +128,7 @@ func TestPlanner_Contradictions_Changes(t *testing.T) {
 
 // TestPlanner_Contradictions_Bounded has more be registered than is remembered.
 func TestPlanner_Contradictions_Bounded(t *testing.T) {
-	p, g := plan.New("me"), group("shop.Orders")
+	p, g := selfRegistering(), group("shop.Orders")
 	claim(p, g, plan.Withdrawn, "0/s tri://last")
 	for i := range 300 {
 		id := group(fmt.Sprintf("g%d", i))
@@ -146,12 +153,40 @@ func TestPlanner_Contradictions_Bounded(t *testing.T) {
 
 // TestPlanner_SelfRegistered has providers register themselves next to what is claimed.
 func TestPlanner_SelfRegistered(t *testing.T) {
-	p, g := plan.New("me"), group("g")
+	p, g := selfRegistering(), group("g")
 	claim(p, g, plan.Withdrawn, "0/s tri://1?1 tri://2?1")
 	claim(p, g, plan.Withdrawn, "1/t tri://3")
 	p.Observe(g, parseHeld(g, "tri://1?1@me tri://2?1 tri://7?1 tri://8?2 tri://9?1@other"))
 	got := p.SelfRegistered(g)
 	if len(got) != 1 || got[0].Origin != from(0, "s") || got[0].Entries != 1 || got[0].Some[0].Key != "tri://7?1" {
 		t.Errorf("SelfRegistered() = %+v, want one entry beside those of s", got)
+	}
+}
+
+// TestPlanner_SelfRegistration compares claims with what providers registered themselves
+// wherever they can, whether several services may claim in a group or one.
+func TestPlanner_SelfRegistration(t *testing.T) {
+	for name, tt := range map[string]struct {
+		exclusive, selfRegistration bool
+		want                        int // contradictions, and services with other entries
+	}{
+		"a shared group":                               {false, true, 1},
+		"an exclusive group":                           {true, true, 1},
+		"a target without self-registration":           {false, false, 0},
+		"an exclusive group without self-registration": {true, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, g, other := plan.New("me"), group("orders"), group("order")
+			p.SelfRegistration, g.Exclusive, other.Exclusive = tt.selfRegistration, tt.exclusive, tt.exclusive
+			p.Observe(other, parseHeld(other, "10.0.0.1:80"))
+			claim(p, g, plan.Withdrawn, "0/s 10.0.0.1:80")
+			p.Observe(g, parseHeld(g, "10.0.0.1:80@me 10.0.0.2:80"))
+			if got := p.Contradictions(g); len(got) != tt.want {
+				t.Errorf("Contradictions() = %+v, want %d", got, tt.want)
+			}
+			if got := p.SelfRegistered(g); len(got) != tt.want {
+				t.Errorf("SelfRegistered() = %+v, want %d", got, tt.want)
+			}
+		})
 	}
 }

@@ -24,6 +24,10 @@ type Planner struct {
 	// that had registered itself there took itself off; nil: it may everywhere.
 	Drained func(registry.Group, string) bool
 
+	// SelfRegistration reports whether providers can register themselves in the target,
+	// next to entries of ours. It is set before the first Observe.
+	SelfRegistration bool
+
 	owner           string
 	groups          map[registry.Group]*group
 	groupsByOrigin  map[Origin][]registry.Group // the groups each origin claims in
@@ -160,7 +164,9 @@ func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	differs, lost := g.observe(p.owner, list)
 	p.addToCounts(g, +1)
 	p.lost = lost
-	p.registrations.observe(id, list, len(g.claims) == 0)
+	if p.SelfRegistration {
+		p.registrations.observe(id, list, len(g.claims) == 0)
+	}
 	return differs
 }
 
