@@ -286,6 +286,17 @@ func TestLoop_Plan(t *testing.T) {
 			plan, _ := plans(s.reports(service("x", "10.0.0.1:80")))
 			s.is("Plan()", len(plan), 1).is("took", time.Since(s.begin), time.Minute)
 		},
+		"follows drained places that an earlier process recorded": func(s *story) {
+			const one, two = "10.0.0.1:80", "10.0.0.2:80"
+			both := service("a", one, two)
+			s.recorded().holding(selfRegistered("a", one)).has(both).in(time.Minute).target.Drop(group("a"), one)
+			s = s.resync().in(time.Minute).is("records", s.records.drained(), 1).again().reports(both)
+			plan, st, err := s.new(s.records).Plan(s.Context())
+			s.is("Plan()", []any{len(plan), err}, []any{0, nil}).is("records", s.records.drained(), 1)
+			s.says("conflict", fmt.Sprint(st.Conflicts), "took itself off")
+			unrecorded, _ := plans(s) // of a target that keeps no records
+			s.is("puts without the record", len(unrecorded) == 1 && unrecorded[0].Change.Put[0].New.Key == one, true)
+		},
 		"not of a source that is not synced": func(s *story) {
 			loop := s.holding(mine("a", "10.0.0.1:80")).new(s.target)
 			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
