@@ -145,8 +145,8 @@ const (
 	maxRaces      = 6
 )
 
-const overriddenText = "the registry shows it otherwise than it was written, time and again: " +
-	"another process of this owner, another writer, or what somebody set in the registry's console has it so"
+const overriddenText = "the registry keeps showing other values than were written: " +
+	"another process of this owner, another writer, or a setting in the registry's console overrides them"
 
 // unchecked reports whether the last write is still to be read back.
 func (it *item) unchecked() bool { return !it.checkAt.IsZero() }

@@ -133,7 +133,7 @@ func TestAgenda(t *testing.T) {
 			}
 			s.has(service("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
 			s.in(29*time.Second).holds().in(2*time.Second).holds("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")
-			s.says("last error", s.status().LastError, "not done within 30s")
+			s.says("last error", s.status().LastError, "timed out after 30s")
 		},
 	})
 }

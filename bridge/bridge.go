@@ -146,7 +146,7 @@ func (b Bridge) validate() error {
 	switch b.Guard.Mode {
 	case GuardEnforce, GuardWarn, GuardOff:
 	default:
-		return fmt.Errorf("unknown mode %q of the guard", b.Guard.Mode)
+		return fmt.Errorf("unknown guard mode %q", b.Guard.Mode)
 	}
 	switch {
 	case b.Name == "":
@@ -159,10 +159,10 @@ func (b Bridge) validate() error {
 
 func validateGuard(g Guard) error {
 	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
-		return fmt.Errorf("share of the guard: %v is not between 0 and 1", g.Share)
+		return fmt.Errorf("guard share must be between 0 and 1, such as 0.3 (got %v)", g.Share)
 	}
 	if g.AtLeast < 0 || min(g.Window, g.LastEndpoint, g.Settle, g.Confirm) < 0 {
-		return errors.New("the guard has a negative number or time")
+		return errors.New("guard numbers and durations must not be negative")
 	}
 	return nil
 }

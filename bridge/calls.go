@@ -253,7 +253,7 @@ func (d *draft) allowSuccession(next plan.Origin, change registry.Change) regist
 	if countEndpoints(allowed.Delete) == countEndpoints(change.Delete) {
 		return allowed
 	}
-	d.item.addOmission(omission{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	d.item.addOmission(omission{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint is deleted"})
 	return registry.Change{Group: d.item.group}
 }
 

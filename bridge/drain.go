@@ -126,11 +126,11 @@ func (d *drains) loadRecords(records map[string][]drainRecord) {
 func (d *drains) conflictRelease(c *plan.Conflict) string {
 	switch {
 	case c.Drained:
-		return "when the source has left it out once"
+		return "once the source has omitted it"
 	case c.Owner == "" && !c.RivalClaim && d.state.target.Sessions:
-		return "when the other entry is gone and the source has left the address out once"
+		return "once the other entry is deleted and the source has omitted the address"
 	}
-	return "when the other entry goes, or adopt makes it ours"
+	return "when the other entry is deleted, or adopt takes it over"
 }
 
 // awaitRecords leaves out for recordsAwaited what would be added before it is known from

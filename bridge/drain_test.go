@@ -26,7 +26,7 @@ func TestDrain(t *testing.T) {
 	}
 	drained := func(s *story) *story {
 		begin(s).target.Drop(group("a"), one)
-		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "took itself off")
+		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"it is not taken over": func(s *story) { drained(s) },
@@ -46,7 +46,7 @@ func TestDrain(t *testing.T) {
 			own.Entry = whole(own.Entry)
 			s.recorded().holding(own).has(both()).in(time.Minute)
 			s.target.Drop(own.Group, one)
-			s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "took itself off")
+			s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 		},
 		"until the source left it out once": func(s *story) {
 			drained(s).put(service("a", two)).in(time.Second).put(both()).in(time.Second).holds("a "+one, "a "+two).reason("a", bridge.ReasonSynced, "")
@@ -58,7 +58,7 @@ func TestDrain(t *testing.T) {
 		},
 		"a restart remembers it": func(s *story) {
 			s = drained(s).again()
-			s.has(both()).in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "took itself off")
+			s.has(both()).in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 			s.put(service("a", two)).in(time.Second).put(both()).in(time.Second).holds("a "+one, "a "+two)
 		},
 		"a restart before the source is known": func(s *story) {
@@ -100,7 +100,7 @@ func TestDrain_SharedGroup(t *testing.T) {
 	drained := func(s *story) *story {
 		s.recorded().holding(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
 		s.target.Drop(group("g"), one)
-		return s.resync().in(time.Hour).holds("g "+two).reason("b", bridge.ReasonConflict, "took itself off")
+		return s.resync().in(time.Hour).holds("g "+two).reason("b", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"restart": func(s *story) {
@@ -165,7 +165,7 @@ func TestDrain_SlowRecords(t *testing.T) {
 	drained := func(s *story) *story {
 		s.recorded().holding(selfRegistered("a", one)).has(both()).in(time.Minute)
 		s.target.Drop(group("a"), one)
-		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "took itself off")
+		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"first reading fails once": func(s *story) {

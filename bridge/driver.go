@@ -154,7 +154,7 @@ func (d *driver) makeCall(ctx context.Context, c call) outcome {
 		o.consulted, o.err = syncRecords(limited, d.engine.state.target.Records, c)
 	}
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
-		o.err = fmt.Errorf("not done within %s: %w", c.until.Sub(c.began), o.err)
+		o.err = fmt.Errorf("timed out after %s: %w", c.until.Sub(c.began), o.err)
 	}
 	return o
 }

@@ -171,8 +171,8 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 // once more, without a reading in between. A write in flight may have gone to
 // either session, so its group is read.
 func (e *engine) LoseSession(now time.Time) {
-	e.state.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
-	e.state.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.state.opts.Target)
+	e.state.journal.emit(Event{Kind: EventSession, What: "session lost; all our entries are written again"})
+	e.state.opts.Log.Info("target session lost, writing all our entries again", "target", e.state.opts.Target)
 	for _, it := range e.state.agenda.items {
 		it.readAgain = it.readAgain || it.busy
 	}

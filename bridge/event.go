@@ -102,11 +102,11 @@ func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
 func (j *journal) reportDrift(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
 	e := Event{
-		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
-		Why: "another writer changed them, or the registry lost them", Release: "when they are written once more",
+		Kind: EventDrift, Subject: it.group.String(), What: "our entries were changed or removed by another writer",
+		Why: "another writer changed them, or the registry lost them", Release: "when they are written again",
 	}
 	if n := len(it.lostKeys); n > 0 {
-		e.Why = fmt.Sprintf("somebody deleted %d of them, or the registry lost them", n)
+		e.Why = fmt.Sprintf("another writer deleted %d of them, or the registry lost them", n)
 	}
 	level := j.state.opts.Log.Debug
 	switch {
@@ -119,24 +119,24 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 		level, j.driftedAt = j.state.opts.Log.Warn, now
 	}
 	j.emit(e)
-	level("entries of ours are not as they were written", "target", j.state.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
+	level("drift: our entries were changed or removed by another writer", "target", j.state.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
 // reportOverride reports a group that others keep otherwise than it is written.
 func (j *journal) reportOverride(it *item) {
 	e := Event{
-		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overriddenText, Release: "when whatever has them so ends",
+		Kind: EventDrift, Subject: it.group.String(), What: "our writes keep being overwritten",
+		Why: overriddenText, Release: "when the other writer stops",
 	}
 	j.emit(e)
-	j.state.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
+	j.state.opts.Log.Warn("our writes keep being overwritten", "target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
 // reportRefusals reports a refusal that is new.
 func (j *journal) reportRefusals(it *item, err error) {
 	j.emit(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
-		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.state.opts.Retry.Max.String(),
+		Why: err.Error(), Release: "when a retry succeeds; one is made every " + j.state.opts.Retry.Max.String(),
 	})
 	j.state.opts.Log.Warn("target refused entries", "target", j.state.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
@@ -158,7 +158,7 @@ func (j *journal) describeWinner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
 	case c.Drained:
-		return "its provider, which registered itself and took itself off while the source still has it: ours is written once the source has left it out, " +
+		return "its provider, which registered itself and then deregistered while the source still reports it: our entry is written once the source has omitted it, " +
 			"as when its pod restarts or select.exclude names it for one reload"
 	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.state.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
@@ -166,7 +166,7 @@ func (j *journal) describeWinner(c plan.Conflict) string {
 		who = "owner " + j.ownerName(c.Owner)
 	}
 	if c.OtherKey != "" {
-		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess; formats[].rules can set it"
+		who += ", which has the address as " + c.OtherKey + ": the protocol of our entry is a guess; formats[].rules can set it"
 	}
 	return who
 }
@@ -312,19 +312,19 @@ func (j *journal) explainEntry(it *item, key, op string, claimant plan.Origin) E
 	}
 	switch {
 	case op == opCreate && slices.Contains(it.lostKeys, key):
-		c.Cause = "somebody deleted it, or the registry lost it, and its service still reports it"
+		c.Cause = "another writer deleted it or the registry lost it, and its service still reports it"
 	case op == opCreate:
 		c.Cause = "its service reports it"
 	case op == opUpdate:
-		c.Cause = "it is not as its service reports it"
+		c.Cause = "it differs from what its service reports"
 	case s == nil:
-		c.Cause = "another entry has its place, or it was not reported when the write began"
+		c.Cause = "another entry replaces it, or it was not reported when the write began"
 	case s.releaseCause != "":
 		c.Cause = s.releaseCause
 	case s.Origin.IsZero():
 		c.Cause = "no bridge has claimed it since the start"
 	case s.missing():
-		c.Cause = "full readings of its source have lacked it since " + s.waitsSince.UTC().Format(time.RFC3339)
+		c.Cause = "full reads of its source have not shown it since " + s.waitsSince.UTC().Format(time.RFC3339)
 	default:
 		c.Cause = "its service has not reported it since " + s.waitsSince.UTC().Format(time.RFC3339)
 	}

@@ -140,7 +140,7 @@ func TestGuard_Waits(t *testing.T) {
 		},
 		"what a gap of the connection hid": func(s *story) {
 			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
-			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
+			s.reason("s9", bridge.ReasonWaiting, "not reported by its source; settling for 1m0s").in(2 * time.Second).holdsN(18)
 			s.is("s9", s.of("s9").Service, registry.Name(""))
 		},
 		"an orphan settles once the source is synced": func(s *story) {

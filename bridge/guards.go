@@ -82,7 +82,7 @@ func (o *orphan) judgeWait(now time.Time) verdict {
 		wait = max(wait, opts.Window)
 	}
 	if at := o.waitsSince.Add(wait); wait > 0 && now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), recheckAt: at, until: at}
+		return verdict{reason: ReasonWaiting, detail: "not reported by its source; settling for " + wait.String(), recheckAt: at, until: at}
 	}
 	return verdict{}
 }
@@ -122,7 +122,7 @@ func (g *guards) veto(o *orphan) verdict {
 		keeps = cmp.Or(keeps, g.state.pipelines[origin.Bridge].forbidding())
 	}
 	if keeps != "" {
-		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps what is no longer claimed"}
+		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps unclaimed entries"}
 	}
 	if err := g.unknownReason(o); err != nil {
 		return verdict{reason: ReasonUnknown, detail: err.Error()}
@@ -174,15 +174,15 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
 		if freed := b.guard.FreeSince(o.item.group, o.Key); g.state.records.isPending(b.recordOf(o.item.group), freed) {
-			return verdict{reason: ReasonPending, detail: "what was lost is being recorded", freedAt: freed}
+			return verdict{reason: ReasonPending, detail: "its loss is being recorded", freedAt: freed}
 		}
 		return verdict{}
 	case guard.Held:
 		return verdict{reason: ReasonHeld, detail: b.hold.Reason}
 	case guard.Denied:
-		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
+		return verdict{reason: ReasonHeld, detail: "an operator denied its deletion"}
 	case guard.Last:
-		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits", until: until}
+		return verdict{reason: ReasonWaiting, detail: "the last endpoint of its service; waits for guard.lastEndpoint", until: until}
 	case guard.Unreported:
 		return verdict{reason: ReasonUnknown, detail: "the source cannot report"}
 	case guard.Settling:
@@ -190,7 +190,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if !g.state.mayJudge() {
 		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", recheckAt: now.Add(turnAtLeastEvery)}
 	}
-	settling := verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), until: until}
+	settling := verdict{reason: ReasonWaiting, detail: "not reported by its source; settling for " + b.guard.Options.Settle.String(), until: until}
 	if until.IsZero() { // it was not judged yet
 		settling.recheckAt = now.Add(turnAtLeastEvery)
 	}
@@ -226,7 +226,7 @@ func (g *guards) recountOrphans(it *item, now time.Time) {
 }
 
 // addClaimed counts an endpoint that is claimed, unless it will not be stored: the target
-// refuses it, or its provider took itself off.
+// refuses it, or its provider deregistered.
 func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
@@ -392,7 +392,7 @@ func (g *guards) restartWaits(b *scope, now time.Time) {
 // resetScope forgets all that the guard of a scope knows: another replica judges, or did.
 func (g *guards) resetScope(b *scope) {
 	if b.hold != nil && !g.state.acts() {
-		g.state.journal.emitHoldEnd(b, b.hold, "another replica leads by now")
+		g.state.journal.emitHoldEnd(b, b.hold, "another replica leads now")
 	}
 	b.hold, b.denied, b.waitsForTime = nil, nil, false
 	b.guard, b.needsJudgement = guard.New(b.guard.Options, nil), true

@@ -122,7 +122,7 @@ func (b *scope) releaseText(h *guard.Hold) string {
 	case h.Person:
 		return "only when an operator approves it: the source now offers none of the stored endpoints"
 	}
-	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
+	return "by approval, or if the source confirms it over a new connection " + b.guard.Options.Confirm.String() + " after it began"
 }
 
 // holdEndText says how the hold that is shown ended.
@@ -138,12 +138,12 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	before := b.hold
 	b.hold, b.denied = b.holdStatus(g.state.opts.Target, b.guard.Hold()), b.holdStatus(g.state.opts.Target, b.guard.Denied())
 	if b.denied != nil {
-		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
+		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "an operator denied it", releaseDenied
 	}
 	b.hold.setFirstID(before)
 	switch h := b.hold; {
 	case h == nil && before != nil:
-		why := "nothing of it is to be deleted any more"
+		why := "none of its entries is to be deleted any more"
 		if len(r.Released) > 0 {
 			why = r.Released[0].Cause
 		}

@@ -33,7 +33,7 @@ func (d *draft) markLeaving(change registry.Change) registry.Change {
 	}
 	it.wakeAt = soonest(it.wakeAt, at)
 	change = change.Keep(func(h registry.Stored) bool {
-		n := omission{reason: ReasonWaiting, detail: "marked as leaving, for another owner that waits to store its own first"}
+		n := omission{reason: ReasonWaiting, detail: "marked as leaving, so that another owner can store its entries first"}
 		if o := it.orphans[h.Key]; o != nil {
 			n.origin = o.Origin
 		}

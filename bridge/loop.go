@@ -30,7 +30,7 @@ type Loop struct {
 // order in which they win conflicts. It does nothing until Run.
 func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) {
 	if target == nil || len(bridges) == 0 || opts.Owner == "" {
-		return nil, errors.New("a target, a bridge or an owner is missing")
+		return nil, errors.New("a target, a bridge and an owner are required")
 	}
 	l := &Loop{
 		target: target, opts: opts.withDefaults(),
@@ -43,7 +43,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 			return nil, fmt.Errorf("bridge %q: %w", b.Name, err)
 		}
 		if names[b.Name] {
-			return nil, fmt.Errorf("bridge %q: there are two of that name", b.Name)
+			return nil, fmt.Errorf("bridge %q: duplicate name", b.Name)
 		}
 		names[b.Name] = true
 		l.bridges = append(l.bridges, b)

@@ -134,9 +134,9 @@ func TestNew(t *testing.T) {
 		"a bridge without a name":  {func(b *bridge.Bridge) { b.Name = "" }, "name is missing: set Name"},
 		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "is missing: set Table"},
 		"a policy nobody knows":    {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
-		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown mode "on"`},
-		"a share above one":        {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "not between 0 and 1"},
-		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "first" }, "two of that name"},
+		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown guard mode "on"`},
+		"a share above one":        {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "must be between 0 and 1"},
+		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "first" }, "duplicate name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t).bridge("first", speed).bridge("b", speed).holding()
@@ -293,7 +293,7 @@ func TestLoop_Plan(t *testing.T) {
 			s = s.resync().in(time.Minute).is("records", s.records.drained(), 1).again().reports(both)
 			plan, st, err := s.new(s.records).Plan(s.Context())
 			s.is("Plan()", []any{len(plan), err}, []any{0, nil}).is("records", s.records.drained(), 1)
-			s.says("conflict", fmt.Sprint(st.Conflicts), "took itself off")
+			s.says("conflict", fmt.Sprint(st.Conflicts), "deregistered")
 			unrecorded, _ := plans(s) // of a target that keeps no records
 			s.is("puts without the record", len(unrecorded) == 1 && unrecorded[0].Change.Put[0].New.Key == one, true)
 		},

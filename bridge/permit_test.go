@@ -54,7 +54,7 @@ func TestPermit_Overlap(t *testing.T) {
 		"an endpoint that goes meanwhile": func(s *story) {
 			others := []*registry.Service{service("b", "10.0.1.1:80", "10.0.1.2:80"), service("c", "10.0.2.1:80"), service("d", "10.0.3.1:80")}
 			overlaps(s).has(append(others, service("a", "10.0.0.1:80*1"))...).in(2 * time.Hour).put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).holdsN(6).delete("a").in(20*time.Second).holdsN(6).reason("a", bridge.ReasonWaiting, "the last endpoint waits")
+			s.in(time.Second).holdsN(6).delete("a").in(20*time.Second).holdsN(6).reason("a", bridge.ReasonWaiting, "the last endpoint of its service; waits for guard.lastEndpoint")
 			s.in(20 * time.Second).holdsN(4).noHold()
 		},
 		"one that changes all the time has few": func(s *story) {

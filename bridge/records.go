@@ -121,9 +121,9 @@ func newPendingRecord(kind, name string, value any) pendingRecord {
 }
 
 // errNoRecords says why a decision is good for as long as the process.
-var errNoRecords = errors.New("this target keeps no records, so that a restart asks anew")
+var errNoRecords = errors.New("this target keeps no records, so a restart asks again")
 
-var errReplaced = errors.New("another decision took its place")
+var errReplaced = errors.New("a later decision replaced it")
 
 // enqueue has a record stored in the place of what was to be stored under its name.
 func (r *recordStore) enqueue(next pendingRecord) {
@@ -343,7 +343,7 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		var v T
 		if bad := json.Unmarshal([]byte(texts[name]), &v); bad != nil {
-			err = cmp.Or(err, fmt.Errorf("%w: the record %s of %s holds something else (%w); delete it", registry.ErrRefused, name, kind, bad))
+			err = cmp.Or(err, fmt.Errorf("%w: decode record %s of kind %s: %w; delete it", registry.ErrRefused, name, kind, bad))
 			continue
 		}
 		all[name] = v
@@ -418,7 +418,7 @@ func (g *guards) restoreScope(b *scope) {
 func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.state.records
 	if o.err != nil && r.err == nil {
-		g.state.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.state.opts.Target, "err", o.err)
+		g.state.opts.Log.Warn("guard records cannot all be stored or read; a restart would forget them", "target", g.state.opts.Target, "err", o.err)
 	}
 	r.callDone(o, now)
 	for _, it := range sortItems(maps.Keys(g.awaitingRecord)) {

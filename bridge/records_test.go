@@ -54,7 +54,7 @@ func TestRecords_Wait(t *testing.T) {
 			s.put(of("a", 1, 40)).in(look/3 - 1).holdsN(42).in(1).holdsN(41)
 		},
 		"one that waits is due": func(s *story) {
-			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "what was lost is being recorded")
+			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "its loss is being recorded")
 			st := s.status()
 			s.is("groups due", st.Queue, 1).is("since", st.OldestDue, time.Second).is("reason of a", s.of("a").Reason, bridge.ReasonSynced)
 			s.in(look).holdsN(42).inSync(true).is("groups due", s.status().Queue, 0)

@@ -149,7 +149,7 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.forgetful(0).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
 			edits.Store(true)
 			s.holding(mine("a", "10.0.0.1:80"))
-			s.in(time.Hour).reason("a", bridge.ReasonRefused, "otherwise than it was written")
+			s.in(time.Hour).reason("a", bridge.ReasonRefused, "other values than were written")
 			list := s.emitted()
 			s.between("events", len(list), 2, 4).says("last event", list[len(list)-1].Why, "console")
 			before := s.writes()

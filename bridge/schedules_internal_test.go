@@ -290,7 +290,7 @@ func (w *world) issued(c call) {
 		case slices.Contains(w.seen[n], host):
 			w.t.Fatalf("%s is deleted, and it is claimed\n%s", key(h.Group, h.Key), w.tail())
 		case w.denied[key(h.Group, h.Key)]:
-			w.t.Fatalf("%s is deleted, and a person denied it\n%s", key(h.Group, h.Key), w.tail())
+			w.t.Fatalf("%s is deleted, and an operator denied it\n%s", key(h.Group, h.Key), w.tail())
 		}
 	}
 	w.log.WriteByte('\n')

@@ -20,7 +20,7 @@ const (
 	ReasonReadOnly   Reason = "read-only"
 	ReasonPending    Reason = "pending"    // a write is due
 	ReasonWaiting    Reason = "waiting"    // a deletion waits for its guard's time
-	ReasonKept       Reason = "kept"       // an entry of ours that nobody claims stays beside it, because it cannot be known whose it was
+	ReasonKept       Reason = "kept"       // an unclaimed entry of this owner is kept beside it, because it cannot be known whose it was
 	ReasonUnknown    Reason = "unknown"    // the source cannot report it; left as it was
 	ReasonHeld       Reason = "held"       // a deletion is held back until approved or confirmed
 	ReasonConflict   Reason = "conflict"   // an entry of another owner or service is where the claim would be

@@ -116,7 +116,7 @@ func TestLoop_Status(t *testing.T) {
 			until := s.begin.Add(time.Minute)
 			st := s.loop.Status().Find(nil, called("old"))
 			s.is("kept", st.Kept, []bridge.Kept{{
-				Why: "what is missing settles for 1m0s", Entries: 1, Groups: []registry.Group{group("old")}, Keys: []string{group("old").String() + " 10.9.9.9:80"}, Until: until,
+				Why: "not reported by its source; settling for 1m0s", Entries: 1, Groups: []registry.Group{group("old")}, Keys: []string{group("old").String() + " 10.9.9.9:80"}, Until: until,
 			}})
 			s.in(10*time.Minute).is("kept", s.status().Kept == nil, true)
 			since := time.Now()
@@ -148,7 +148,7 @@ func TestLoop_AppliedEvents(t *testing.T) {
 			e = applied(s.in(time.Minute).has(service("a", "10.0.0.1:80*7")).in(time.Minute), 2)
 			d, u := e.Changes[0], e.Changes[1]
 			s.is("deleted", []string{d.Op, d.Key, d.Before, d.After}, []string{"delete", "10.0.0.2:80", `{"weight":0}`, ""})
-			s.says("cause", d.Cause, "full readings of its source have lacked it since 2")
+			s.says("cause", d.Cause, "full reads of its source have not shown it since 2")
 			s.is("updated", []string{u.Op, u.Before, u.After}, []string{"update", `{"weight":0}`, `{"weight":7}`})
 		},
 		"an orphan of an earlier process": func(s *story) {

@@ -216,7 +216,7 @@ func (v *statusCache) reasonAndDetail(it *item) (Reason, string) {
 	if reason == ReasonSynced {
 		for _, n := range it.omissions {
 			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
-				return ReasonKept, registry.Counted(n.entries, "entry of ours that nobody claims stays", "entries of ours that nobody claims stay") + " beside it: " + n.detail
+				return ReasonKept, registry.Counted(n.entries, "unclaimed entry of this owner is kept", "unclaimed entries of this owner are kept") + ": " + n.detail
 			}
 		}
 	}
@@ -362,7 +362,7 @@ func (v *statusCache) plan(now time.Time) []Planned {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
 				v := d.guards.judge(o, now)
 				if v.reason == "" { // it may go itself
-					v = verdict{reason: ReasonWaiting, detail: "it goes with the last entry beside it"}
+					v = verdict{reason: ReasonWaiting, detail: "it is deleted with the last other entry of its group"}
 				}
 				p.HeldBack = append(p.HeldBack, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}

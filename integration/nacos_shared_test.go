@@ -133,7 +133,7 @@ func nacosIsEdited(t *testing.T, server *harness.Nacos, a *harness.Bridge, seen 
 			return nil
 		})
 	}
-	shown("otherwise than it was written")
+	shown("other values than were written")
 	now := seen.Instances()[0]
 	if now.Weight != edit.Weight || now.Metadata["edited"] != "yes" || now.Metadata[metadata.MarkKey] != written.Metadata[metadata.MarkKey] {
 		t.Errorf("readers see %+v, want the edit beside what was written", now)

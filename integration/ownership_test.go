@@ -229,7 +229,7 @@ func TestHolds(t *testing.T) {
 	bridge.AwaitReady(t)
 	harness.Eventually(t, soon, "the denial survived the restart", func() error {
 		code, out, _ := bridge.Do(t, "holds")
-		if code != 0 || !strings.Contains(out, "hold "+id) || !strings.Contains(out, "a person denied it") {
+		if code != 0 || !strings.Contains(out, "hold "+id) || !strings.Contains(out, "an operator denied it") {
 			return fmt.Errorf("holds: %d, %s", code, out)
 		}
 		return nil

@@ -80,7 +80,7 @@ const (
 	Settling   Fate = "settling" // it is missing for less than Options.Settle, or not judged yet
 	Last       Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
 	Held       Fate = "held"     // it is part of a mass deletion
-	Denied     Fate = "denied"   // a person denied its deletion
+	Denied     Fate = "denied"   // an operator denied its deletion
 	Unreported Fate = "unknown"  // the source cannot report it
 )
 
@@ -201,7 +201,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 		})
 		if lost, _ := s.loss(s.uncertain); !s.HeldSince.IsZero() && (lost == 0 || s.pending+s.uncertain == 0) {
 			g.calmSince = now
-			r.release(s, "nothing of it is to be deleted any more")
+			r.release(s, "none of its entries is to be deleted any more")
 		}
 	}
 	g.connection = connection
@@ -212,7 +212,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	for _, s := range active {
 		if s.tryConfirm(now, g.calmSince, connection, g.Options.Confirm) && !personOnly {
 			g.accept(s, now)
-			r.release(s, "the source still said so over a new connection")
+			r.release(s, "the source confirmed it over a new connection")
 		}
 	}
 	g.enforce(now, personOnly, active, &r)

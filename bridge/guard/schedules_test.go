@@ -161,7 +161,7 @@ func (w *world) released(x guard.Release) {
 	gone := s.stored &^ (s.shown | s.denied | s.approved)
 	switch {
 	case w.guard.Options.Mode != guard.Enforce:
-	case x.Cause == "nothing of it is to be deleted any more":
+	case x.Cause == "none of its entries is to be deleted any more":
 		w.require(gone == 0 || 2*count(s.stored&(s.shown|s.denied)) >= s.from, "%s is no longer held and lacks %d", s.group.Name, count(gone))
 		w.restored = w.now
 	default:

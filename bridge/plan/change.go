@@ -17,7 +17,7 @@ type Conflict struct {
 	OtherKey   string // the key of that entry, where it is another
 	Rival      Origin // who claims the same, where RivalClaim is set
 	RivalClaim bool   // the entry that holds the key is claimed by another service of ours
-	Drained    bool   // nothing holds it: a provider took itself off, see Planner.Drained
+	Drained    bool   // nothing holds it: a provider deregistered, see Planner.Drained
 }
 
 // A Row is what is known of one key of ours in a group: one that is claimed, or an
@@ -231,7 +231,7 @@ func (d *diff) reportForeign(key string, wants []want, foreign rival) {
 	}
 }
 
-// reportDrained reports the claims to a key whose provider took itself off, once for
+// reportDrained reports the claims to a key whose provider deregistered, once for
 // each service.
 func (d *diff) reportDrained(key string, wants []want) {
 	for i, w := range wants {

@@ -21,7 +21,7 @@ type Planner struct {
 	Yields func(Origin, registry.Entry) bool
 
 	// Drained reports whether nothing is to be added under a key, because a provider
-	// that had registered itself there took itself off; nil: it may everywhere.
+	// that had registered itself there deregistered; nil: it may everywhere.
 	Drained func(registry.Group, string) bool
 
 	// SelfRegistration reports whether providers can register themselves in the target,

@@ -146,7 +146,7 @@ func TestKubernetes_DecisionsPersist(t *testing.T) {
 	w.start(file)
 	eventually(t, "it is denied still", func() bool {
 		r := do(t, "holds", "-f", file)
-		return r.code == exitOK && strings.Contains(r.out, "a person denied it") && strings.Count(r.out, "10.0.0.") == kept
+		return r.code == exitOK && strings.Contains(r.out, "an operator denied it") && strings.Count(r.out, "10.0.0.") == kept
 	})
 	w.want("address: 10.0.0.", fmt.Sprint("greeter ", 1+kept), "orders 1")
 }

@@ -45,8 +45,8 @@ func TestRun_GuessedProtocol(t *testing.T) {
 	}
 	eventually(t, "one that registers later has its address too", written())
 	w.zk.Delete(own("10.0.0.1"))
-	eventually(t, "one that took itself off is a conflict", func() bool {
-		return strings.Contains(do(t, "why", orders, "-f", file).out, "took itself off")
+	eventually(t, "one that deregistered is a conflict", func() bool {
+		return strings.Contains(do(t, "why", orders, "-f", file).out, "deregistered")
 	})
 	w.offer(orders, "10.0.0.2")
 	eventually(t, "the mesh leaves it out", func() bool { return !strings.Contains(do(t, "why", orders, "-f", file).out, "10.0.0.1") })

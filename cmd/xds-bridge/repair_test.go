@@ -42,9 +42,9 @@ func TestRepair_DeletedRoot(t *testing.T) {
 	eventually(t, "all are there again", func() bool {
 		return !slices.ContainsFunc(interfaces, func(iface string) bool { return len(w.providers(iface)) != 2 })
 	})
-	do(t, "events", "-f", file).want(t, exitOK, "entries of ours are not as they were written: somebody deleted 2 of them, or the registry lost them",
-		"create tri://10.0.0.1:20880 of bridge mesh-to-zk: somebody deleted it, or the registry lost it, and its service still reports it")
-	if !strings.Contains(r.log.String(), "entries of ours are not as they were written") {
+	do(t, "events", "-f", file).want(t, exitOK, "our entries were changed or removed by another writer: another writer deleted 2 of them, or the registry lost them",
+		"create tri://10.0.0.1:20880 of bridge mesh-to-zk: another writer deleted it or the registry lost it, and its service still reports it")
+	if !strings.Contains(r.log.String(), "drift: our entries were changed or removed by another writer") {
 		t.Error("the log does not say that somebody deleted them")
 	}
 	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, "xdsbridge_drift_found_total{") {

@@ -128,9 +128,9 @@ func TestHolds_Decisions(t *testing.T) {
 	do(t, "deny", id, "0000", "-f", file).want(t, exitFindings, "hold "+id+" of bridge mesh-to-zk in zk: denied", "no such hold: 0000")
 	eventually(t, "status says that entries stay", func() bool {
 		r := do(t, "status", "-f", file)
-		return r.code == exitFindings && strings.Contains(r.out, "not in sync: zk denied") && strings.Contains(r.out, "entries stay: a person denied it")
+		return r.code == exitFindings && strings.Contains(r.out, "not in sync: zk denied") && strings.Contains(r.out, "entries stay: an operator denied it")
 	})
-	do(t, "holds", "-f", file).want(t, exitOK, "hold "+id, "a person denied it")
+	do(t, "holds", "-f", file).want(t, exitOK, "hold "+id, "an operator denied it")
 	do(t, "approve", id, "-o", "json", "-f", file).want(t, exitOK, `"result": "approved"`)
 	eventually(t, "deleted", func() bool { return len(w.providers("api.Orders")) == 1 })
 }
