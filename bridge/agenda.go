@@ -12,69 +12,88 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An item is what an engine knows of one group, beside what the planner does.
-// The zero group is the list of all groups.
+// An item is what an engine knows of one group, in addition to the planner. The item of
+// the zero group stands for the list of all groups. Only the goroutine of the engine
+// touches it; within the engine each part has its writers:
+//
+//	slot           the agenda: enqueue and dequeue; readAgain the engine
+//	freshness      the results of calls (outcome.go), and the engine when a group has to be read again
+//	failureState   the results of calls; refusals also the draft that withholds them
+//	shownState     omissions the draft of the next write; contradictions registered.go; the others the status cache
+//	progress       the results of calls and changes of claims; an election resets it
+//	deferred work  the draft; replacedAt also the results of writes
+//	orphans        the guards
 type item struct {
 	slot
 	freshness
 	failureState
 	shownState
 
-	group        registry.Group
-	isArrival    bool // nothing was written to the group yet, and nothing of ours was there
-	caughtUp     bool // it was as the role asks for since it last changed
-	pace         pace
-	replacedAt   map[registry.Entry]time.Time // since when entries are beside what replaced them
-	leavingSince time.Time                    // since when our last endpoints are marked as leaving; zero: they are not
-	wakeAt       time.Time                    // when a deletion that waits may go
-	orphans      map[string]*orphan
+	group registry.Group // immutable
+
+	// Progress.
+	isArrival bool // the group was never written, and had no entries of ours
+	caughtUp  bool // since the last change the group was brought to the state that the role requires
+	pace      pace
+
+	// Deferred work.
+	replacedAt   map[registry.Entry]time.Time // when each entry was replaced that is kept next to its replacement
+	leavingSince time.Time                    // when our last endpoints were marked as leaving; zero: they are not
+	wakeAt       time.Time                    // when the first waiting deletion may be made
+
+	orphans map[string]*orphan // by key
 }
 
-// A slot is where an item waits.
+// A slot is the place of an item in its agenda.
 type slot struct {
-	agenda    *agenda
-	dueAt     time.Time // when it is due
-	queue     *queue
-	index     int
-	busy      bool // being worked on: in no queue
-	parked    bool // there is nothing to do but what waits for time; of one that is busy, there was nothing but a refresh
-	readAgain bool // has to be read once more after that
+	agenda *agenda // immutable
+	queue  *queue  // nil while busy
+	index  int     // in the queue
+	dueAt  time.Time
+	busy   bool // a call is in flight
+
+	// parked says that the item only waits for time: for a deletion or a refresh. A busy
+	// item is parked if its call was a refresh.
+	parked bool
+
+	readAgain bool // to be read again once it is no longer busy
 }
 
-// A freshness is how well it is known what a group holds.
+// A freshness says how far the belief about the content of a group can be trusted.
 type freshness struct {
-	readAt          time.Time // when what is believed was last known to be so; zero: read first
-	wroteAt         time.Time
-	checkAt         time.Time // when the last write is to be read back; zero: not at all, or it was
-	wasBelieved     bool      // until it changed, what is believed was so
-	lostKeys        []string  // keys of ours that others deleted, or the registry lost, at the last reading
-	watched         bool      // the target reports what changes in it
-	reportedChanged bool      // the target reported a change since the last reading began
-	mismatches      int       // readings back in a row that found something else
+	readAt  time.Time // when the belief was last known to be true; zero: read first
+	wroteAt time.Time
+	checkAt time.Time // when the last write is to be read back; zero: not at all, or done
+
+	wasBelieved     bool     // the belief was true until the reported change
+	reportedChanged bool     // the target reported a change since the last read began
+	watched         bool     // the target reports changes of the group
+	mismatches      int      // reads in a row after a write that found something else
+	lostKeys        []string // keys of ours that the last read found deleted or lost
 }
 
-// A failureState is what failed of late.
+// A failureState is what failed recently in a group.
 type failureState struct {
-	notBefore time.Time // after a failure, whatever changes
+	notBefore time.Time // no call before this time, whatever changes
 	attempts  int       // failures in a row
 	races     int       // conflicts with other writers in a row
 	lastErr   error
 	refusals  map[string]refusal // by key
-	refusedAt time.Time          // from when on they are tried again
+	refusedAt time.Time          // when refused entries are tried again
 }
 
-// A shownState is what status says of a group.
+// A shownState is what status shows of a group.
 type shownState struct {
-	omissions []omission // what is left undone, and why
-	dirty     bool       // see agenda.dirty
+	omissions      []omission // what is not done, and why
+	contradictions []plan.Contradiction
+	others         []plan.SelfRegistered
 
-	contradictions []plan.Contradiction  // of the claims in it
-	others         []plan.SelfRegistered // beside the claims in it
-	reason         Reason                // how far the group is, as status shows it
-	detail         string
+	reason Reason
+	detail string
+	dirty  bool // listed in agenda.dirty
 }
 
-// markDirty has status show a group anew.
+// markDirty has status show the group again.
 func (it *item) markDirty() {
 	if !it.dirty {
 		it.dirty = true
@@ -82,20 +101,21 @@ func (it *item) markDirty() {
 	}
 }
 
-// pace is how the changes of a group are gathered: the first is due at once
-// unless the group was just written; those that follow are debounced.
+// A pace debounces the changes of a group. The first change is due at once, unless the
+// group was just written; later ones are gathered.
 type pace struct {
-	firstChange time.Time // the first one that is not written; zero: there is none
+	firstChange time.Time // the first unwritten change; zero: none
 	lastChange  time.Time
 	writtenAt   time.Time // when the last write began
-	paidUntil   time.Time // up to when writes were made in advance, at one in each maxDebounce
+	paidUntil   time.Time // until when writes are paid for, each with maxDebounce
 }
 
-// ahead is how many writes of a group may be made in advance. A group that
-// changes all the time, such as by an endpoint that flaps, is then written once
-// in each maxDebounce; one that was idle for long enough is written at once.
+// writesInAdvance is how many writes of a group are free. A group that changes all the
+// time, such as by a flapping endpoint, is then written once in each maxDebounce. A group
+// that was idle long enough is written at once.
 const writesInAdvance = 10
 
+// record records a change.
 func (p *pace) record(now time.Time) {
 	if p.firstChange.IsZero() {
 		p.firstChange = now
@@ -103,7 +123,7 @@ func (p *pace) record(now time.Time) {
 	p.lastChange = now
 }
 
-// dueAt returns when the changes are to be written.
+// dueAt returns when the pending changes are to be written.
 func (p *pace) dueAt(debounce, maxDebounce time.Duration) time.Time {
 	return later(p.debouncedUntil(debounce, maxDebounce), p.paidUntil.Add(-writesInAdvance*maxDebounce))
 }
@@ -115,10 +135,11 @@ func (p *pace) debouncedUntil(debounce, maxDebounce time.Duration) time.Time {
 	return earlier(p.lastChange.Add(debounce), p.firstChange.Add(maxDebounce))
 }
 
+// pending reports whether there is an unwritten change.
 func (p *pace) pending() bool { return !p.firstChange.IsZero() }
 
-// begin records that a write of all changes so far begins, and returns when
-// the first of them was seen.
+// begin records that a write of all pending changes begins. It returns when the first of
+// them was seen.
 func (p *pace) begin(now time.Time, maxDebounce time.Duration) time.Time {
 	first := p.firstChange
 	p.firstChange, p.writtenAt = time.Time{}, now
@@ -126,8 +147,7 @@ func (p *pace) begin(now time.Time, maxDebounce time.Duration) time.Time {
 	return first
 }
 
-// restore undoes begin: the changes were not written. What failed is paced by the
-// wait after a failure alone.
+// restore undoes begin after the write failed. The wait after a failure paces the retry.
 func (p *pace) restore(first time.Time) {
 	p.writtenAt = time.Time{}
 	if !first.IsZero() {
@@ -136,10 +156,9 @@ func (p *pace) restore(first time.Time) {
 	}
 }
 
-// stubborn is after how many writes in a row, each of which was read back as
-// something else, a group is said to be what others make of it; contested is
-// the same for writes that met what others wrote, the last about half a minute
-// after the first: replicas that lead in turn are done by then.
+// A group counts as overridden by another writer after so many writes in a row that were
+// read back as something else, or so many that met a concurrent change. The sixth race is
+// about half a minute after the first: replicas that take turns to lead are done by then.
 const (
 	maxMismatches = 3
 	maxRaces      = 6
@@ -148,10 +167,10 @@ const (
 const overriddenText = "the registry keeps showing other values than were written: " +
 	"another process of this owner, another writer, or a setting in the registry's console overrides them"
 
-// unchecked reports whether the last write is still to be read back.
+// unchecked reports whether the last write has not been read back yet.
 func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
 
-// enqueue makes an item wait in a queue until the given time.
+// enqueue puts an item into a queue, due at the given time.
 func (it *item) enqueue(in *queue, at time.Time) {
 	it.markDirty()
 	it.busy, it.parked = false, false
@@ -167,7 +186,7 @@ func (it *item) enqueue(in *queue, at time.Time) {
 	heap.Push(in, it)
 }
 
-// dequeue removes an item from its queue; it is busy until it waits again.
+// dequeue removes an item from its queue. The item is busy until it is enqueued again.
 func (it *item) dequeue() {
 	it.markDirty()
 	heap.Remove(it.queue, it.index)
@@ -175,14 +194,13 @@ func (it *item) dequeue() {
 	it.queue, it.busy = nil, true
 }
 
-// onlyWaits reports whether an item is due for no more than a deletion that waits, or
-// a look before that.
+// onlyWaits reports whether an item waits only for time: no change is pending.
 func (it *item) onlyWaits() bool { return it.parked && !it.pace.pending() }
 
-// markCaughtUp records that a group is as the role asks for.
+// markCaughtUp records that the group is in the state that the role requires.
 func (it *item) markCaughtUp() { it.caughtUp = it.caughtUp || !it.readAgain }
 
-// readAgainIfAsked makes an item due once more that was asked for while it was busy.
+// readAgainIfAsked makes an item due if a read was requested while it was busy.
 func (it *item) readAgainIfAsked(now time.Time) {
 	if it.readAgain {
 		it.readAgain, it.readAt = false, time.Time{}
@@ -190,14 +208,14 @@ func (it *item) readAgainIfAsked(now time.Time) {
 	}
 }
 
-// refreshAt returns when a group is to be read again without a cause.
+// refreshAt returns when a group is refreshed: read again without a cause.
 func (it *item) refreshAt(every time.Duration) time.Time {
 	return it.readAt.Add(spreadInterval(it.group, every))
 }
 
 func (it *item) refused() bool { return errors.Is(it.lastErr, registry.ErrRefused) }
 
-// reasonAndDetail says how far a group is.
+// reasonAndDetail returns what status shows of a group.
 func (it *item) reasonAndDetail() (Reason, string) {
 	switch {
 	case it.attempts > 0 && it.refused():
@@ -212,23 +230,25 @@ func (it *item) reasonAndDetail() (Reason, string) {
 	return ReasonSynced, ""
 }
 
-// An agenda says which group is due when. Every group it knows has one item;
-// while a group is being worked on, its item is out of the queues. Changes and
-// retries go before arrivals, and these before refreshes, but each gets its
-// turns. Within a queue, what has been due for longest goes first, and what was
-// just written is due later than what waits, so that no group starves another.
+// An agenda orders the groups by when they are due. Every known group has one item. While
+// a call for a group is in flight, its item is in no queue.
+//
+// Changes and retries go before arrivals, and arrivals before refreshes, but each gets its
+// turns. Within a queue the item goes first that has been due for longest. A group that was
+// just written is due later than those that wait, so that no group starves another.
 type agenda struct {
-	opts      *Options
-	items     map[registry.Group]*item
-	changes   queue
-	arrivals  queue // changes of groups that nothing was ever written to
+	opts  *Options
+	items map[registry.Group]*item
+
+	changes   queue // and retries
+	arrivals  queue // changes of groups that were never written
 	refreshes queue
-	turns     int     // of pop
-	dirty     []*item // that changed since status was last shown
+
+	turns int     // calls of pop
+	dirty []*item // changed since the last update of status
 }
 
-// item returns the item of a group and whether it is new; a new one has to be
-// made to wait.
+// item returns the item of a group, and whether it is new. The caller enqueues a new item.
 func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
@@ -238,19 +258,19 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	return it, true
 }
 
-// sortedItems returns the items of all groups, in their order.
+// sortedItems returns the items of all groups in order, without that of the zero group.
 func (a *agenda) sortedItems() []*item {
 	return sortItems(maps.Values(a.items))
 }
 
-// sortItems returns the items of groups in the order of these.
+// sortItems returns items in the order of their groups, without that of the zero group.
 func sortItems(items iter.Seq[*item]) []*item {
 	all := slices.SortedFunc(items, func(a, b *item) int { return a.group.Compare(b.group) })
 	return slices.DeleteFunc(all, func(it *item) bool { return it.group.IsZero() })
 }
 
-// touch records a change of a group and makes it due as its pace and its last
-// failure allow. It reports whether the change joined one that was due.
+// touch records a change of a group and makes it due as soon as its pace and its last
+// failure allow. It reports whether the change joined a pending one.
 func (a *agenda) touch(it *item, now time.Time) bool {
 	it.markDirty()
 	joined := it.pace.pending()
@@ -262,7 +282,7 @@ func (a *agenda) touch(it *item, now time.Time) bool {
 	return joined
 }
 
-// enqueueChange makes an item with changes due when its pace and its last failure allow.
+// enqueueChange makes an item with changes due as soon as its pace and its last failure allow.
 func (a *agenda) enqueueChange(it *item) {
 	queue := &a.changes
 	if it.isArrival && it.attempts == 0 { // nothing waits for one that fails
@@ -271,9 +291,9 @@ func (a *agenda) enqueueChange(it *item) {
 	it.enqueue(queue, later(it.pace.dueAt(a.opts.Debounce, a.opts.MaxDebounce), it.notBefore))
 }
 
-// pop removes and returns an item that is due: a change before an arrival
-// before a refresh, but of every eight turns two are the arrivals' and one is
-// the refreshes', so that a flood of one kind does not stop the others.
+// pop removes and returns an item that is due: a change before an arrival before a refresh.
+// Of every eight turns, two begin with arrivals and one with refreshes, so that a flood of
+// one kind does not stop the others. It returns nil if no item is due.
 func (a *agenda) pop(now time.Time) *item {
 	order := [...]*queue{&a.changes, &a.arrivals, &a.refreshes}
 	switch a.turns++; a.turns % 8 {
@@ -292,7 +312,7 @@ func (a *agenda) pop(now time.Time) *item {
 	return nil
 }
 
-// nextDueAt returns when the first item is due; the zero time if there is none.
+// nextDueAt returns when the first item is due; zero if there is none.
 func (a *agenda) nextDueAt() time.Time {
 	var at time.Time
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
@@ -303,7 +323,7 @@ func (a *agenda) nextDueAt() time.Time {
 	return at
 }
 
-// countDue returns how many items are due and since when the first of them is.
+// countDue returns how many items are due, and since when the first of them has been.
 func (a *agenda) countDue(now time.Time) (int, time.Time) {
 	n, first := 0, now
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
@@ -315,7 +335,7 @@ func (a *agenda) countDue(now time.Time) (int, time.Time) {
 	return n, first
 }
 
-// countDueBelow returns how many items are due from a place of a heap downwards.
+// countDueBelow counts the due items of a heap from index i downwards.
 func countDueBelow(q queue, i int, now time.Time) int {
 	if i >= len(q) || q[i].dueAt.After(now) {
 		return 0
@@ -323,14 +343,14 @@ func countDueBelow(q queue, i int, now time.Time) int {
 	return 1 + countDueBelow(q, 2*i+1, now) + countDueBelow(q, 2*i+2, now)
 }
 
-// spreadInterval returns how long a belief about a group is trusted: a fixed place of
-// each group in the last quarter of the interval, so that groups read together
-// are not read together again.
+// spreadInterval returns how long the belief about a group is trusted: a fixed point, by
+// its hash, in the last quarter of the interval. So groups that were read together are not
+// read together again.
 func spreadInterval(group registry.Group, interval time.Duration) time.Duration {
 	return interval - interval/4*time.Duration(hashOf(group)%1024)/1024
 }
 
-// hashOf returns a number that is the same for a group everywhere.
+// hashOf returns a hash of a group that is the same in every process.
 func hashOf(group registry.Group) uint32 {
 	hash := uint32(2166136261) // FNV-1a
 	for _, part := range []string{group.Namespace, group.Group, group.Name} {
@@ -348,7 +368,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// soonest returns the earlier of two times, of which a zero one is none.
+// soonest returns the earlier of two times. The zero time does not count.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -363,8 +383,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// A queue is a heap of items, the one that is due first on top; of those that are
-// due at one time the one that was read last, as long as that is recent.
+// A queue is a heap of items with the first that is due on top. Of items due at the same
+// time the last one read goes first, while its read is recent.
 type queue []*item
 
 func (q *queue) Len() int { return len(*q) }

@@ -1,10 +1,3 @@
-// Package bridge keeps a target in sync with the tables of one or more
-// sources: it plans, writes the difference, and holds deletions back until
-// both sides are known well enough. It knows no registry and no format.
-//
-// An engine decides: it is a value that is given what sources report, the results
-// of calls and the time, and returns the calls to make. A driver runs it in one
-// goroutine, and beside it the calls, at most Options.Workers of them.
 package bridge
 
 import (
@@ -19,49 +12,46 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Project turns a service into the entries that the target should hold for
-// it. It must be pure, and is called from several goroutines. The error is beside
-// the entries and says what has none, see registry.LeftOutBy.
+// Project returns the entries that the target should store for a service. It must be pure,
+// and is called from several goroutines. An error does not invalidate the entries: it says
+// what was left out, see registry.LeftOutBy.
 type Project func(*registry.Service) ([]registry.Entry, error)
 
 // Bridge is one configured pipeline, from a table to the target of a Loop.
 type Bridge struct {
 	Name    string
 	Table   *registry.Table
-	Part    registry.Part // what the bridge takes of the table: nothing else is there for it
+	Part    registry.Part // the services of the table that the bridge sees
 	Project Project
 	Policy  Policy
 	Guard   Guard
 
-	// Trace says where entries came from that nobody claims; nil where none say.
+	// Trace says which services unclaimed entries came from; nil: unknown.
 	Trace Trace
 
-	// Yields reports whether an entry of the bridge yields to another's that has
-	// the same address under another protocol, because its own is a guess. It must
-	// be pure; nil: none does.
+	// Yields reports whether an entry of the bridge yields to another owner's entry of
+	// the same address under another protocol, because its own protocol is a guess. It
+	// must be pure; nil: no entry yields.
 	Yields func(registry.Entry) bool
 
-	// Begin returns once the bridge may look at its table, or an error where ctx
-	// ended before. Until then the bridge knows nothing of its source. nil: it
-	// may at once.
+	// Begin returns once the bridge may read its table, or an error if ctx ends before.
+	// Until then the bridge knows nothing of its source. nil: it may read at once.
 	Begin func(ctx context.Context) error
 
-	// Recheck asks the source for a reading of everything over a new connection,
-	// so that Certainty.Dials advances; it is called when a hold is halfway to its
-	// confirmation, and again while that did not happen. It must not block; nil
-	// where the source cannot.
+	// Recheck requests a full read of the source over a new connection, which advances
+	// Certainty.Dials. It is called when a hold is halfway to its confirmation, and again
+	// until Dials advances. It must not block; nil: the source has no connection to renew.
 	Recheck func()
 }
 
-// A Trace reads from an entry of ours where it came from, so that what a source
-// cannot report one service keeps no entry of another. It must be pure.
+// A Trace reads from an entry of ours which service it came from. So a service that the
+// source cannot report keeps only its own entries. It must be pure.
 type Trace interface {
-	// Origin returns the service that an entry was written for, empty where it
-	// does not say.
+	// Origin returns the service that an entry was written for; empty if the entry does
+	// not name it.
 	Origin(e registry.Entry) registry.Name
 
-	// Service reports whether a scope covers services by their names, and
-	// nothing else.
+	// Service reports whether a scope covers nothing but services, by their names.
 	Service(scope string) bool
 }
 
@@ -86,9 +76,9 @@ const (
 	GuardOff     = guard.Off
 )
 
-// Guard says how reluctantly a bridge deletes. See DefaultGuard. In the zero
-// value no rule about time or share applies; whatever the guard, nothing is
-// deleted while the source is not synced, stale or cannot report a service.
+// Guard says how reluctantly a bridge deletes. See DefaultGuard. The zero value has no rule
+// about time or share. With any guard, nothing is deleted while the source is not synced,
+// is stale, or cannot report the service.
 type Guard = guard.Options
 
 // DefaultGuard returns the guard of a bridge whose configuration sets nothing else.
@@ -101,22 +91,38 @@ func DefaultGuard() Guard {
 
 // Options tune a Loop.
 type Options struct {
-	Target      string        // the target's name in the configuration
-	Owner       string        // as registry.Stored.Owner has it: marks what the loop may change and delete
-	Workers     int           // calls to the target at a time, at most: fewer after some failed
-	Rate        float64       // calls to the target in a second, at most; 0: no bound
-	Timeout     time.Duration // how long one call may last; 0 is 30 s
-	Debounce    time.Duration // how long followers of a first change are gathered
-	MaxDebounce time.Duration // how long a group that never stops changing waits at most, and how often it is then written
-	Refresh     time.Duration // how long a belief about a group is trusted before it is read again
+	Target string // the target's name in the configuration
+	Owner  string // what the loop may change and delete, as in registry.Stored.Owner
+
+	Workers int           // calls to the target at a time, at most; fewer after failures
+	Rate    float64       // calls to the target in a second, at most; 0: unlimited
+	Timeout time.Duration // of one call; 0 is 30 s
+
+	Debounce    time.Duration // how long changes are gathered after a first one
+	MaxDebounce time.Duration // how long a group that keeps changing waits at most, and its interval of writes then
+	Refresh     time.Duration // how long the content of a group is believed before it is read again
 	Retry       registry.Backoff
-	Election    Election // which of several replicas may write; nil: this is the only one
-	Log         *slog.Logger
-	Author      func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say, and the head of its group is asked. nil: none does
-	OwnerName   func(mark string) string    // the name of another owner; empty: only its mark is known. It must not block; nil: none is known
-	Differ      func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
-	Observe     func(Observation)           // called for every call and hold, from the loop's goroutine; may be nil
-	OnEvent     func(Event)                 // called with what a person may ask about later, from the loop's goroutine; may be nil
+
+	Election Election // which of several replicas may write; nil: this is the only one
+	Log      *slog.Logger
+
+	// Author returns the bridge that wrote an entry of ours: one of this loop, or another
+	// name, whose deletions an operator has to approve. If it returns an empty name, the
+	// head of the group is tried. nil: no entry names its bridge.
+	Author func(registry.Entry) string
+
+	// OwnerName returns the name of another owner; empty if only its mark is known. It
+	// must not block; nil: no name is known.
+	OwnerName func(mark string) string
+
+	// Differ returns why another replica may claim what this one does not; empty if no
+	// other replica is configured differently. nil: there is no other replica.
+	Differ func() string
+
+	// Observe and OnEvent are called from the loop's goroutine, with every call and hold,
+	// and with every event. They may be nil.
+	Observe func(Observation)
+	OnEvent func(Event)
 }
 
 func (o Options) withDefaults() Options {
