@@ -9,34 +9,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// recent is how old a reading may be that an orphan is deleted by.
+// maxReadingAge is how old a read may be by which an orphan is deleted.
 const maxReadingAge = time.Second
 
-// A call is one call to the target.
+// A call is one call to the target. It does not change once it is made.
 type call struct {
-	op          string
-	item        *item           // whose group is read or written; of a list that of the zero group
-	watch       bool            // the group is watched once it is read
-	change      registry.Change // of a write
-	firstChange time.Time       // when the first of the changes written was seen
-	began       time.Time
-	until       time.Time       // when it is given up at the latest
-	records     []pendingRecord // to be stored
-	kinds       []string        // of records, to be read
+	op    string
+	item  *item // whose group is read or written; for a list, that of the zero group
+	began time.Time
+	until time.Time // the deadline
+
+	watch bool // opRead: watch the group from then on
+
+	change      registry.Change // opWrite
+	firstChange time.Time       // opWrite: when the first of the written changes was seen
+
+	records []pendingRecord // opRecords: to be stored
+	kinds   []string        // opRecords: the kinds of records to be read
 }
 
-// isCheck reports whether a call reads a group for no more than a refresh.
+// isCheck reports whether a call is a refresh.
 func (c call) isCheck() bool { return c.op == opRead && c.item.parked }
 
-// The calls, as logs and observations name them.
+// The operations, as logs and observations name them.
 const (
 	opList    = "list"
 	opRead    = "read"
 	opWrite   = "write"
-	opRecords = "consult" // of records
+	opRecords = "consult"
 )
 
-// An outcome is what came of a call.
+// An outcome is a call with its result.
 type outcome struct {
 	call
 	groups    []registry.Group
@@ -45,7 +48,7 @@ type outcome struct {
 	consulted recordsResult
 }
 
-// dueCalls returns the calls that are due, as many as may run at a time.
+// dueCalls returns the calls that are due, as many as may be in flight.
 func (e *engine) dueCalls(now time.Time) (calls []call) {
 	for e.groupCalls()+len(calls) < e.budget.maxCalls() && !now.Before(e.budget.nextCallAt()) {
 		it := e.state.agenda.pop(now)
@@ -71,10 +74,11 @@ func (e *engine) dueCalls(now time.Time) (calls []call) {
 	return calls
 }
 
-// addRecordsCall adds the call that stores and reads records, where that is due.
+// addRecordsCall adds the call that stores and reads records, if it is due.
 func (g *guards) addRecordsCall(s *step, now time.Time) {
 	r := g.state.records
-	if !r.canRead || r.inFlight != nil || g.state.dry && r.guardsRead && r.drainedRead || !g.recordsMatter() && len(r.pending) == 0 {
+	allRead := g.state.dry && r.guardsRead && r.drainedRead
+	if !r.canRead || r.inFlight != nil || allRead || !g.recordsMatter() && len(r.pending) == 0 {
 		return
 	}
 	if at := r.nextCallAt(); now.Before(at) {
@@ -83,7 +87,7 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	}
 	g.publishHolds()
 	r.awaitRead(now)
-	if !r.guardsRead && !g.state.target.Shared { // what was to be stored before is older than what is there
+	if !r.guardsRead && !g.state.target.Shared { // pending guard records are older than the stored ones
 		maps.DeleteFunc(r.pending, func(n recordName, _ pendingRecord) bool { return n.kind == recordGuard })
 	}
 	c := call{op: opRecords, records: r.startPending(), began: now, until: now.Add(g.state.opts.Timeout)}
@@ -91,13 +95,15 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	s.calls = append(s.calls, c)
 }
 
-// recordsMatter reports whether there may be records that say something new.
+// recordsMatter reports whether records have to be read: some were not read yet, or there
+// may be new ones.
 func (g *guards) recordsMatter() bool {
-	return g.state.opts.Election != nil || !g.state.records.guardsRead || !g.state.records.drainedRead || g.state.records.hasDecisions || len(g.state.records.holds) > 0 ||
+	r := g.state.records
+	return g.state.opts.Election != nil || !r.guardsRead || !r.drainedRead || r.hasDecisions || len(r.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
-// groupCalls returns how many calls about groups are in flight.
+// groupCalls returns how many calls for groups are in flight.
 func (e *engine) groupCalls() int {
 	if e.state.records.inFlight != nil {
 		return e.calls - 1
@@ -105,8 +111,8 @@ func (e *engine) groupCalls() int {
 	return e.calls
 }
 
-// nextCall decides what to do about a group that is due: list, read, write, or
-// nothing.
+// nextCall returns the next call for a group that is due: list, read or write. It returns
+// false if there is nothing to do.
 func (e *engine) nextCall(it *item, now time.Time) (call, bool) {
 	if it.group.IsZero() {
 		return call{op: opList}, true
@@ -116,13 +122,13 @@ func (e *engine) nextCall(it *item, now time.Time) (call, bool) {
 	}
 	e.compareRegistrations(it, now)
 	if !e.state.acts() {
-		it.refusals = nil // the leader finds them out
+		it.refusals = nil // a leader finds out what the target refuses
 		return call{}, false
 	}
 	d := draft{state: e.state, guards: e.guards, item: it, now: now}
 	freed := e.guards.awaitingRecord[it]
 	change := d.allowedChange()
-	if change.Empty() || e.state.dry { // a reading back begins and ends a watch too
+	if change.Empty() || e.state.dry { // the read after a write begins and ends a watch, too
 		return e.readCall(it), it.watched != e.watches(it) && !it.unchecked()
 	}
 	if now.Sub(it.readAt) > maxReadingAge && it.removesOrphan(change) {
@@ -138,6 +144,8 @@ func (e *engine) nextCall(it *item, now time.Time) (call, bool) {
 	return c, true
 }
 
+// removesOrphan reports whether a change deletes an orphan that its source did not report
+// as removed.
 func (it *item) removesOrphan(c registry.Change) bool {
 	for _, h := range c.Delete {
 		if o := it.orphans[h.Key]; o != nil && o.missing() {
@@ -147,17 +155,18 @@ func (it *item) removesOrphan(c registry.Change) bool {
 	return false
 }
 
+// readCall returns the call that reads a group.
 func (e *engine) readCall(it *item) call { return call{op: opRead, watch: e.watches(it)} }
 
-// watches reports whether what others do to a group matters. Until every source
-// reported everything it may be that of any.
+// watches reports whether changes of a group by others matter. Until every source has
+// reported everything, they matter in any group.
 func (e *engine) watches(it *item) bool {
-	return e.state.target.Watcher != nil && (e.state.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.state.complete())
+	return e.state.target.Watcher != nil &&
+		(e.state.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.state.complete())
 }
 
-// isTrusted reports whether what is believed of a group is enough without a reading. For a
-// change it is trusted longer, so that changes need not wait for a refresh
-// that is late.
+// isTrusted reports whether the belief about a group suffices without a read. It is
+// trusted longer for a change, so that a late refresh delays no change.
 func (e *engine) isTrusted(it *item, now time.Time) bool {
 	switch {
 	case it.readAt.IsZero():
@@ -170,18 +179,18 @@ func (e *engine) isTrusted(it *item, now time.Time) bool {
 	return now.Before(it.refreshAt(e.state.opts.Refresh))
 }
 
-// An omission is what is left undone in a group, for whom and why.
+// An omission is what is not done in a group, for whom and why.
 type omission struct {
-	origin   plan.Origin // zero: nobody is known to have claimed it
+	origin   plan.Origin // who claims it or claimed it last; zero: unknown
 	reason   Reason
 	detail   string
 	conflict *plan.Conflict
 	entries  int
-	keys     []string  // of entries that nobody claims
-	until    time.Time // when the first of them is due
+	keys     []string  // unclaimed
+	until    time.Time // when the first of keys may be deleted; zero: not by time alone
 }
 
-// addOmission adds an omission, or counts it in one that says the same.
+// addOmission adds an omission, or counts it in an equal one.
 func (it *item) addOmission(n omission) {
 	for i := range it.omissions {
 		o := &it.omissions[i]
@@ -195,8 +204,8 @@ func (it *item) addOmission(n omission) {
 	it.omissions = append(it.omissions, n)
 }
 
-// A draft is the next write of a group: the change that is due, less what may not
-// be done yet.
+// A draft is the next write of a group: the change that the planner wants, without what is
+// not allowed yet. It lasts for one turn.
 type draft struct {
 	state *sharedState
 
@@ -205,13 +214,13 @@ type draft struct {
 	now    time.Time
 }
 
-// allowedChange returns what is to be written now.
+// allowedChange returns what may be written now. It records in the item what is left out.
 func (d *draft) allowedChange() registry.Change {
 	return d.keepReplaced(d.withholdRefused(d.markLeaving(d.allow())))
 }
 
-// allow returns the change that is due to a group, less what policies and guards do
-// not allow, and records in omissions what that is.
+// allow returns the change that the planner wants, without what policies and guards forbid.
+// It records in omissions what is left out.
 func (d *draft) allow() registry.Change {
 	change, conflicts := d.state.planner.Change(d.item.group)
 	before := d.item.omissions
@@ -227,16 +236,20 @@ func (d *draft) allow() registry.Change {
 	return d.allowDeletes(change)
 }
 
-// succession returns who would have an exclusive group after another whose last
-// endpoints have just gone.
+// succession returns who gets an exclusive group from a service whose last endpoints are no
+// longer claimed; false if the group does not change its service.
 func (d *draft) succession(change registry.Change) (next plan.Origin, succeeds bool) {
 	if !d.item.group.Exclusive {
 		return next, false
 	}
-	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return w.Old != nil || !registry.IsEndpoint(w.New.Key) })
-	desired := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return !registry.IsEndpoint(e.Key) })
+	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool {
+		return w.Old != nil || !registry.IsEndpoint(w.New.Key)
+	})
+	desired := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool {
+		return !registry.IsEndpoint(e.Key)
+	})
 	if len(puts) == 0 || len(puts) < len(desired) {
-		return next, false // it has it already
+		return next, false // it owns the group already
 	}
 	next = d.state.planner.Winner(d.item.group, puts[0].New.Key)
 	for _, o := range d.item.orphans {
@@ -245,21 +258,26 @@ func (d *draft) succession(change registry.Change) (next plan.Origin, succeeds b
 	return next, succeeds
 }
 
-// allowSuccession returns the whole change or nothing: two services that have
-// one host mean different things, so that who called the one is sent to the
-// other no sooner than an endpoint would go that is the last.
+// allowSuccession returns the whole change or nothing. Two services with one host mean
+// different things: callers of the one are sent to the other no sooner than the last
+// endpoint of the one may be deleted.
 func (d *draft) allowSuccession(next plan.Origin, change registry.Change) registry.Change {
 	allowed := d.allowDeletes(change)
 	if countEndpoints(allowed.Delete) == countEndpoints(change.Delete) {
 		return allowed
 	}
-	d.item.addOmission(omission{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint is deleted"})
+	d.item.addOmission(omission{
+		origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint is deleted",
+	})
 	return registry.Change{Group: d.item.group}
 }
 
-// addConflict adds an omission of a claim that cannot be honoured, and logs it the first time.
+// addConflict adds the omission of a claim that cannot be honoured, and reports it the
+// first time.
 func (d *draft) addConflict(before []omission, c *plan.Conflict) {
-	d.item.omissions = append(d.item.omissions, omission{origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1})
+	d.item.omissions = append(d.item.omissions, omission{
+		origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1,
+	})
 	if slices.ContainsFunc(before, func(o omission) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
@@ -270,16 +288,17 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 		Why: "it belongs to " + d.state.journal.describeWinner(*c), Release: d.state.drains.conflictRelease(c),
 	})
 	level := d.state.opts.Log.Debug
-	if d.now.Sub(d.state.journal.refusedAt) >= d.state.opts.Retry.Max { // the first of many; status and events have all
+	if d.now.Sub(d.state.journal.refusedAt) >= d.state.opts.Retry.Max { // one warning for many; status and events have all
 		level, d.state.journal.refusedAt = d.state.opts.Log.Warn, d.now
 	}
 	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
 		"group", d.item.group.String(), "key", c.Key, "winner", d.state.journal.describeWinner(*c))
 }
 
-// allowPuts leaves out the writes that the policies of their bridges forbid.
+// allowPuts removes the writes that the policy of their bridge forbids.
 func (d *draft) allowPuts(change registry.Change) registry.Change {
-	if !slices.ContainsFunc(d.state.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+	mayForbid := func(p *pipeline) bool { return p.Policy == PolicyReadOnly || p.Policy == PolicyCreateOnly }
+	if !slices.ContainsFunc(d.state.pipelines, mayForbid) {
 		return change
 	}
 	return change.KeepPuts(func(w registry.Write) bool {
@@ -289,17 +308,19 @@ func (d *draft) allowPuts(change registry.Change) registry.Change {
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
 		}
-		d.item.addOmission(omission{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		d.item.addOmission(omission{
+			origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write",
+		})
 		return false
 	})
 }
 
-// allowDeletes leaves out the deletions that have to wait.
+// allowDeletes removes the deletions that are not allowed yet.
 func (d *draft) allowDeletes(change registry.Change) registry.Change {
 	if len(change.Delete) == 0 {
 		return change
 	}
-	kept := change.Keep(func(h registry.Stored) bool {
+	allowed := change.Keep(func(h registry.Stored) bool {
 		o := d.item.orphans[h.Key]
 		switch {
 		case o == nil && d.isReplaced(change, h):
@@ -311,23 +332,30 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 		if v.reason == "" {
 			return true
 		}
-		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail, keys: []string{h.Key}, until: v.until})
+		d.item.addOmission(omission{
+			origin: o.Origin, reason: v.reason, detail: v.detail, keys: []string{h.Key}, until: v.until,
+		})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.recheckAt)
 		if !v.freedAt.IsZero() {
 			d.guards.awaitingRecord[d.item] = soonest(d.guards.awaitingRecord[d.item], v.freedAt)
 		}
 		return false
 	})
-	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
-		kept = kept.Keep(func(h registry.Stored) bool { return h.Key != registry.HeadKey })
+	if hasEndpoint(allowed.Want) {
+		allowed = allowed.Keep(func(h registry.Stored) bool { return h.Key != registry.HeadKey })
 	}
-	if countEndpoints(kept.Delete) < countEndpoints(change.Delete) { // one that stays refers to the others
-		kept = kept.Keep(func(h registry.Stored) bool { return !registry.IsPart(h.Key) })
+	if countEndpoints(allowed.Delete) < countEndpoints(change.Delete) { // a remaining endpoint refers to the parts
+		allowed = allowed.Keep(func(h registry.Stored) bool { return !registry.IsPart(h.Key) })
 	}
-	return kept
+	return allowed
 }
 
-// countEndpoints returns how many endpoints are held.
+// hasEndpoint reports whether one of the entries is an endpoint.
+func hasEndpoint(list []registry.Entry) bool {
+	return slices.ContainsFunc(list, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
+}
+
+// countEndpoints returns how many of the stored entries are endpoints.
 func countEndpoints(list []registry.Stored) (n int) {
 	for _, h := range list {
 		if registry.IsEndpoint(h.Key) {
@@ -337,8 +365,8 @@ func countEndpoints(list []registry.Stored) (n int) {
 	return n
 }
 
-// mayDisplace reports whether an entry of ours may go whose key stays: there
-// is another of ours under it, or a foreign one that wins.
+// mayDisplace reports whether an entry of ours may be deleted whose key stays claimed:
+// under the key is another entry of ours, or a foreign one that wins.
 func (d *draft) mayDisplace(h registry.Stored) bool {
 	origin := d.state.planner.Winner(d.item.group, h.Key)
 	if !origin.IsZero() && d.state.pipelines[origin.Bridge].Policy == PolicySync {
@@ -348,7 +376,8 @@ func (d *draft) mayDisplace(h registry.Stored) bool {
 	return false
 }
 
-// keepReplaced has what a change replaces stay where consumers need both for a while.
+// keepReplaced keeps each replaced entry next to its replacement while the target requires
+// an overlap.
 func (d *draft) keepReplaced(change registry.Change) registry.Change {
 	if d.state.overlap(change.Group) == 0 {
 		return change
@@ -364,19 +393,23 @@ func (d *draft) keepReplaced(change registry.Change) registry.Change {
 	return change
 }
 
-// isReplaced reports whether a deletion is the end of a replacement: its entry is
-// beside the one that replaced it. It is a part of the update.
+// isReplaced reports whether a deletion ends an overlap: the entry was kept next to its
+// replacement. Such a deletion belongs to the update.
 func (d *draft) isReplaced(change registry.Change, h registry.Stored) bool {
-	if d.state.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
+	sameKey := func(e registry.Entry) bool { return e.Key == h.Key }
+	if d.state.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, sameKey) {
 		return false
 	}
 	origin := d.state.planner.Winner(change.Group, h.Key)
-	return !origin.IsZero() && (d.state.pipelines[origin.Bridge].Policy == PolicySync || d.state.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
+	if origin.IsZero() {
+		return false
+	}
+	policy := d.state.pipelines[origin.Bridge].Policy
+	return policy == PolicySync || policy == PolicyUpsertOnly
 }
 
-// mayReplace reports whether an entry that was replaced has been beside what
-// replaced it for long enough. Of one that another process left it is not known
-// since when it is there: it counts from when it is first seen.
+// mayReplace reports whether the overlap of a replaced entry is over. If another process
+// replaced the entry, the overlap begins when this one first sees it.
 func (d *draft) mayReplace(h registry.Stored) bool {
 	if _, known := d.item.replacedAt[h.Entry]; !known {
 		d.item.markReplaced(h.Entry, d.now)
@@ -389,8 +422,8 @@ func (d *draft) mayReplace(h registry.Stored) bool {
 	return true
 }
 
-// recordReplaced records which entries were left beside what replaced them, and has the
-// group looked at when the first of them may go.
+// recordReplaced records which entries a write kept next to their replacements, and wakes
+// the group when the first overlap is over.
 func (it *item) recordReplaced(change registry.Change, overlap time.Duration, now time.Time) {
 	for _, w := range change.Put {
 		if w.KeepOld {
@@ -403,6 +436,7 @@ func (it *item) recordReplaced(change registry.Change, overlap time.Duration, no
 	}
 }
 
+// markReplaced records that an entry was replaced.
 func (it *item) markReplaced(e registry.Entry, now time.Time) {
 	if it.replacedAt == nil {
 		it.replacedAt = make(map[registry.Entry]time.Time)

@@ -9,34 +9,35 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// drains are the places from which providers that registered themselves took themselves
-// off while they were claimed: whoever drains a provider does so in the registry, and the
-// source still has it. Nothing is added there until the source left the place out once.
+// drains are the places where a provider registered itself and then deregistered while its
+// address was claimed: an operator drains a provider in the registry, and the source still
+// reports it. Nothing is added there until the source has omitted the place once, or the
+// provider registers itself again.
 type drains struct {
 	state *sharedState
 
-	groups map[registry.Group]map[string]bool // places, see plan.Place
+	groups map[registry.Group]map[string]bool // drained places, see plan.Place
 }
 
-// A drainRecord is a record of drains.
+// A drainRecord has the drained places of one group, as they are recorded in the target.
 type drainRecord struct {
 	Group  registry.Group `json:"group"`
 	Places []string       `json:"places"`
 }
 
-// isDrained reports whether nothing may be added under a key.
+// isDrained reports whether the place of a key is drained.
 func (d *drains) isDrained(group registry.Group, key string) bool {
 	return d.groups[group][plan.Place(key)]
 }
 
-// observe records what a reading of a group shows. Providers register themselves where
-// entries end with the session that wrote them.
+// observe records the places that a read of a group shows as drained, or as registered
+// again. Only targets with sessions have providers that register themselves.
 func (d *drains) observe(group registry.Group, list []registry.Stored) {
 	if !d.state.target.Sessions || !d.state.acts() {
 		return
 	}
 	changed := false
-	for _, place := range d.state.planner.Left(group, list) {
+	for _, place := range d.state.planner.SelfDeregistered(group, list) {
 		changed = d.setDrained(group, place, true) || changed
 	}
 	if len(d.groups[group]) > 0 {
@@ -51,12 +52,15 @@ func (d *drains) observe(group registry.Group, list []registry.Stored) {
 	}
 }
 
-// forgetUnclaimed drops the places that nobody claims any more, once each source reported
-// everything: what a source cannot report may still be there. A standby leaves that to
-// the leader, whose record it would overwrite.
+// forgetUnclaimed forgets the drained places that are no longer claimed, once every source
+// has reported everything: what a source cannot report may still be there. A standby
+// forgets nothing, because it would overwrite the record of its leader.
 func (d *drains) forgetUnclaimed() {
-	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.certainty.Unknown) > 0 }
-	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.guardsRead || slices.ContainsFunc(d.state.pipelines, ignorant) {
+	if len(d.groups) == 0 || !d.state.acts() || !d.state.records.guardsRead {
+		return
+	}
+	isIncomplete := func(p *pipeline) bool { return !p.complete() || len(p.certainty.Unknown) > 0 }
+	if slices.ContainsFunc(d.state.pipelines, isIncomplete) {
 		return
 	}
 	for group, places := range d.groups {
@@ -72,8 +76,8 @@ func (d *drains) forgetUnclaimed() {
 	}
 }
 
-// setDrained reports whether that changed it.
-func (d *drains) setDrained(group registry.Group, place string, drained bool) bool { //nolint:revive // of the place, not a mode
+// setDrained records whether a place is drained. It reports whether that changed.
+func (d *drains) setDrained(group registry.Group, place string, drained bool) bool { //nolint:revive // a fact
 	places := d.groups[group]
 	switch {
 	case places[place] == drained:
@@ -91,9 +95,10 @@ func (d *drains) setDrained(group registry.Group, place string, drained bool) bo
 	return true
 }
 
+// drainRecordName returns the name of the record that has the drained places of a group.
 func drainRecordName(group registry.Group) string { return fmt.Sprintf("%02x", hashOf(group)%buckets) }
 
-// storeRecord has the record with a group be written.
+// storeRecord stores the record that has the drained places of a group.
 func (d *drains) storeRecord(group registry.Group) {
 	name := drainRecordName(group)
 	var all []drainRecord
@@ -110,7 +115,7 @@ func (d *drains) storeRecord(group registry.Group) {
 	d.state.records.store(recordDrained, name, all)
 }
 
-// loadRecords adds what an earlier process recorded.
+// loadRecords adds the places that an earlier process recorded.
 func (d *drains) loadRecords(records map[string][]drainRecord) {
 	for _, list := range records {
 		for _, r := range list {
@@ -121,8 +126,8 @@ func (d *drains) loadRecords(records map[string][]drainRecord) {
 	}
 }
 
-// conflictRelease returns what ends a conflict. What a provider registered itself, the bridge
-// takes over no sooner than the source left it out.
+// conflictRelease returns what ends a conflict. The bridge takes over the address of a
+// provider that registered itself only after the source has omitted it.
 func (d *drains) conflictRelease(c *plan.Conflict) string {
 	switch {
 	case c.Drained:
@@ -133,9 +138,8 @@ func (d *drains) conflictRelease(c *plan.Conflict) string {
 	return "when the other entry is deleted, or adopt takes it over"
 }
 
-// awaitRecords leaves out for recordsAwaited what would be added before it is known from
-// where providers took themselves off. Records that cannot be read keep nobody waiting for
-// longer.
+// awaitRecords removes the endpoints that a change would add, until the records of drained
+// places are read. It waits for recordsAwaited at most.
 func (d *draft) awaitRecords(change registry.Change) registry.Change {
 	until := d.state.records.awaitRead(d.now)
 	if d.state.records.drainedRead || !d.now.Before(until) {
@@ -146,7 +150,10 @@ func (d *draft) awaitRecords(change registry.Change) registry.Change {
 		if !w.Adds() || !registry.IsEndpoint(w.New.Key) {
 			return true
 		}
-		d.item.addOmission(omission{origin: d.state.planner.Winner(d.item.group, w.New.Key), reason: ReasonPending, detail: "the records of this owner are being read"})
+		d.item.addOmission(omission{
+			origin: d.state.planner.Winner(d.item.group, w.New.Key), reason: ReasonPending,
+			detail: "the records of this owner are being read",
+		})
 		return false
 	})
 }

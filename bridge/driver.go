@@ -9,20 +9,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A driver runs an engine: it waits for what happens, hands it to the engine, and makes
-// the calls that it asks for. One goroutine, that of run, touches the engine. Beside
-// it run the calls.
+// A driver runs an engine: it waits for events, hands them to the engine, and makes the
+// calls that the engine returns. The goroutine of run is the only one that touches the
+// driver and its engine; each call runs in a goroutine of its own.
 type driver struct {
-	engine            *engine
-	target            registry.Target
-	tables            []*tableReader
+	engine *engine
+	target registry.Target
+	tables []*tableReader
+
+	// What run waits for.
 	outcomes          chan outcome
-	lost              <-chan struct{}            // Capabilities.Lost of the target; nil once it is closed
-	changedByOthers   <-chan struct{}            // ready when others changed a group
-	leadershipChanged <-chan struct{}            // ready when the leadership may have changed
-	waiters           map[chan<- Status]struct{} // for AwaitIdle
-	answered          chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
-	onComplete        func()                     // called once, if the target serves: its claims are complete; nil: that was done
+	lost              <-chan struct{} // Capabilities.Lost of the target; nil once it is closed
+	changedByOthers   <-chan struct{} // ready after others changed a watched group
+	leadershipChanged <-chan struct{} // ready after the leadership may have changed
+
+	waiters    map[chan<- Status]struct{} // of AwaitIdle
+	answered   chan<- struct{}            // closed at the end of the turn that answers a question; nil: none
+	onComplete func()                     // Capabilities.SourcesComplete; nil: none, or already called
 }
 
 // A tableReader reads the table of a bridge.
@@ -32,15 +35,18 @@ type tableReader struct {
 }
 
 func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
-	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
+	d := &driver{
+		engine: newEngine(l, dry), target: l.target,
+		outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{}),
+	}
 	if !dry {
 		d.onComplete = d.engine.state.target.SourcesComplete
 	}
 	return d
 }
 
-// run works until ctx ends or, where until is given, until it is true. Calls in
-// flight have ended when it returns.
+// run works until ctx ends or until is true, which may be nil. It returns after the calls
+// in flight have ended.
 func (d *driver) run(ctx context.Context, asks <-chan question, until func() bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	wake, stop := d.listen(ctx)
@@ -66,9 +72,10 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	}
 }
 
-// wait waits for what happens next, and returns its handler; false where ctx
-// has ended.
-func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
+// wait waits for the next event and returns its handler; false if ctx has ended.
+func (d *driver) wait(
+	ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time,
+) (handler func(time.Time), ok bool) {
 	nothing := func(time.Time) {}
 	select {
 	case <-ctx.Done():
@@ -76,7 +83,8 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	case <-wake:
 		return d.applyTables, true
 	case o := <-d.outcomes:
-		return func(now time.Time) { d.callDone(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
+		//nolint:contextcheck // below, a log is asked for its level; nothing is waited for
+		return func(now time.Time) { d.callDone(o, now) }, true
 	case _, open := <-d.lost:
 		if open {
 			return d.engine.LoseSession, true
@@ -97,8 +105,8 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	return nothing, true
 }
 
-// turn handles what happened, starts the calls that are due, and sets the timer
-// for what comes next.
+// turn handles an event, starts the calls that are due, and sets the timer for the next
+// turn.
 func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
 	now, lead := time.Now(), Leadership{}
 	if e := d.engine.state.opts.Election; e != nil {
@@ -133,8 +141,8 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 	}
 }
 
-// makeCall makes a call, and gives it up once its time is over, so that a target that
-// never answers keeps no worker.
+// makeCall makes a call and returns its outcome. A call ends at its deadline, so that a
+// target that never answers does not block a worker forever.
 func (d *driver) makeCall(ctx context.Context, c call) outcome {
 	o := outcome{call: c}
 	limited, cancel := context.WithDeadline(ctx, c.until)
@@ -159,8 +167,8 @@ func (d *driver) makeCall(ctx context.Context, c call) outcome {
 	return o
 }
 
-// listen opens a reader on every table and returns a channel that is ready
-// after any of them was written.
+// listen opens a reader of every table. It returns a channel that is ready after any table
+// was written or could first be read, and a function that closes the readers.
 func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	var beginning sync.WaitGroup
@@ -193,11 +201,12 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 // callDone hands the result of a call to the engine.
 func (d *driver) callDone(o outcome, now time.Time) {
 	if d.engine.CallDone(o, now); o.op == opList {
-		d.applyTables(now) // it may have waited for that
+		d.applyTables(now) // the tables may have waited for the list
 	}
 }
 
-// applyTables applies what changed in the tables.
+// applyTables applies the changes of the tables. Until the first list of the target, it may
+// have to leave them there.
 func (d *driver) applyTables(now time.Time) {
 	if d.engine.waitsForList() {
 		return
@@ -211,16 +220,17 @@ func (d *driver) applyTables(now time.Time) {
 	}
 }
 
-// answerWaiters answers those who wait in AwaitIdle, and reports once that the claims are
-// complete. What the tables have by then counts, though no wake-up reported it
-// yet; it reports whether that asks for another turn.
+// answerWaiters answers AwaitIdle, and calls onComplete once everything is stored. Both
+// include changes of the tables that have not woken the loop yet. It reports whether these
+// require another turn first.
 func (d *driver) answerWaiters(now time.Time) bool {
 	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.allStored() {
 		return false
 	}
 	before := d.engine.state.agenda.nextDueAt()
 	d.applyTables(now)
-	if !d.engine.allStored() || !d.engine.state.agenda.nextDueAt().Equal(before) || d.engine.state.mayJudge() && d.engine.guards.judgementDue() {
+	again := !d.engine.allStored() || !d.engine.state.agenda.nextDueAt().Equal(before)
+	if again || d.engine.state.mayJudge() && d.engine.guards.judgementDue() {
 		return true
 	}
 	if d.onComplete != nil {
@@ -237,22 +247,22 @@ func (d *driver) answerWaiters(now time.Time) bool {
 	return false
 }
 
-// awaitCalls waits for the calls in flight.
+// awaitCalls waits until the calls in flight have ended, and drops their results.
 func (d *driver) awaitCalls() {
 	for ; d.engine.calls > 0; d.engine.calls-- {
 		<-d.outcomes
 	}
 }
 
-// A question is what somebody asks of a loop. It is answered once a turn handled
-// it and status shows the result.
+// A question is a call of a method of Loop. It is answered at the end of the turn that
+// handled it, when status shows the result.
 type question struct {
 	ask      func(*driver, time.Time)
 	answered chan<- struct{}
 }
 
-// ask runs f in the goroutine of the loop, after the loop has applied what the
-// tables hold by now.
+// ask runs f in the goroutine of the loop, after the loop has applied the current content
+// of the tables. It fails if the loop has stopped, or if ctx ends before the loop answers.
 func (l *Loop) ask(ctx context.Context, f func(*driver, time.Time)) error {
 	answered := make(chan struct{})
 	select {

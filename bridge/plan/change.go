@@ -318,9 +318,9 @@ func Place(key string) string {
 	return key
 }
 
-// Left returns the places of a group, as it was last observed, from which an entry without
+// SelfDeregistered returns the places of a group, as it was last observed, from which an entry without
 // an owner went until a reading, although they are claimed and hold nothing of ours.
-func (p *Planner) Left(id registry.Group, list []registry.Stored) (places []string) {
+func (p *Planner) SelfDeregistered(id registry.Group, list []registry.Stored) (places []string) {
 	g := p.lookup(id)
 	if g.counts.Foreign == 0 {
 		return nil

@@ -333,7 +333,7 @@ func TestPlanner_Left(t *testing.T) {
 			p, g := plan.New("me"), group("g")
 			claim(p, g, plan.Withdrawn, "0/s "+tt.claimed)
 			p.Observe(g, parseHeld(g, tt.before))
-			if got := strings.Join(p.Left(g, parseHeld(g, tt.after)), " "); got != tt.want {
+			if got := strings.Join(p.SelfDeregistered(g, parseHeld(g, tt.after)), " "); got != tt.want {
 				t.Errorf("Left() = %q, want %q", got, tt.want)
 			}
 		})
