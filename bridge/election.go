@@ -8,50 +8,51 @@ import (
 
 // An Election says which of several replicas writes to the target of a loop.
 type Election interface {
-	// Leadership returns what this replica is now. It looks at the clock, must
+	// Leadership returns the current leadership of this replica, by the clock. It must
 	// not block, and is called from several goroutines.
 	Leadership() Leadership
 
 	// Changed is ready after the leadership may have changed.
 	Changed() <-chan struct{}
 
-	// Ready is called with the leadership in which everything is as the role asks
-	// for: read by a standby, written by a leader. The zero value says that a loop
-	// begins. It must not block.
+	// Ready is called with a leadership once everything is in the state that its role
+	// requires: read by a standby, written by a leader. The zero value says that the loop
+	// has begun, or is no longer ready. It must not block.
 	Ready(l Leadership)
 }
 
-// Leadership is what a replica is to the target of a loop.
+// Leadership is the role of a replica for the target of a loop.
 type Leadership struct {
 	Role   Role
 	Term   int64     // rises with each leader
-	Until  time.Time // of a leader: no write may begin or continue after it; zero: no such time
-	Leader string    // who leads; empty: nobody is known to
+	Until  time.Time // when a leader has to stop writing; zero: no limit
+	Leader string    // the name of the leader; empty: unknown
 }
 
-// Role says what a replica does about a target.
+// Role says what a replica does with a target.
 type Role string
 
 // The roles.
 const (
 	RoleLeader  Role = "leader"  // writes
-	RoleStandby Role = "standby" // reads, to lead at once; publishes where the target is shared
+	RoleStandby Role = "standby" // reads, to be ready to lead; also writes if the target is shared
 )
 
 // applyLeadership handles a change of the leadership. A new leader lists and reads
-// everything once more before it writes anything, and orphans settle anew.
+// everything again before it writes, and the waits of orphans begin again.
 func (e *engine) applyLeadership(next Leadership, now time.Time) {
 	before := e.state.lead
 	e.state.lead = next
 	if before.Role == next.Role && (before.Term == next.Term || next.Role == RoleStandby) {
-		if before.Leader != next.Leader { // as every group says
+		if before.Leader != next.Leader { // the status of each group names the leader
 			for _, it := range e.state.agenda.items {
 				it.markDirty()
 			}
 		}
 		return
 	}
-	e.state.opts.Log.Info("leadership changed", "target", e.state.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
+	e.state.opts.Log.Info("leadership changed", "target", e.state.opts.Target,
+		"from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
 	if next.Role == RoleLeader {
 		e.takeoverAt = now
 		for _, it := range e.state.agenda.items {
@@ -61,9 +62,9 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 		e.readAgain(list, now)
 		e.relist = true
 	}
-	e.state.records.drainedRead, e.state.records.additionsWaitUntil = !e.state.records.canRead, time.Time{}
+	records := e.state.records // those of other leaders count, and those of this one
+	records.guardsRead, records.drainedRead, records.additionsWaitUntil = !records.canRead, !records.canRead, time.Time{}
 	clear(e.state.drains.groups)
-	e.state.records.guardsRead = !e.state.records.canRead // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
 		e.guards.resetScope(b)
 	}
@@ -72,8 +73,8 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 	}
 }
 
-// requeue makes a group due after the leadership changed. What others made of
-// it since it was read first is what losses are measured by from now on.
+// requeue makes a group due after the leadership changed. Losses are measured from then on
+// by the content that other replicas left.
 func (e *engine) requeue(it *item, now time.Time) {
 	it.omissions, it.wakeAt, it.replacedAt = nil, time.Time{}, nil
 	delete(e.guards.awaitingRecord, it)
@@ -91,12 +92,12 @@ func (e *engine) requeue(it *item, now time.Time) {
 	it.enqueue(&e.state.agenda.changes, now)
 }
 
-// checkReadyEvery is how often a loop looks whether everything is as its role asks
-// for.
+// checkReadyEvery is how often a loop checks whether everything is in the state that its
+// role requires.
 const checkReadyEvery = 100 * time.Millisecond
 
-// reportReady reports to the election once everything is as the role asks for, and if
-// that is no longer so because a source is stale.
+// reportReady reports to the election once everything is in the state that the role
+// requires, and again if a source becomes stale.
 func (e *engine) reportReady(s *step, now time.Time) {
 	done, complete := e.reported, e.state.complete()
 	isDone := done.Role == e.state.lead.Role && done.Term == e.state.lead.Term
@@ -120,8 +121,8 @@ func (e *engine) reportReady(s *step, now time.Time) {
 	s.ready = &ready
 }
 
-// caughtUp reports whether everything was brought to where the role asks for
-// since it last changed.
+// caughtUp reports whether every group was brought to the state that the role requires
+// since its last change.
 func (e *engine) caughtUp() bool {
 	if e.state.listed == nil || e.state.asOf.Before(e.takeoverAt) {
 		return false
@@ -134,7 +135,7 @@ func (e *engine) caughtUp() bool {
 	return true
 }
 
-// standby says who leads where this loop may not write.
+// standby returns who leads, for the status of a group, if this loop may not write.
 func (s *sharedState) standby(it *item) (string, bool) {
 	if it.group.IsZero() || s.acts() {
 		return "", false

@@ -10,30 +10,30 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An engine decides what is done to one target. It is given what sources report,
-// the results of calls, who leads and the time, and returns the calls to make. It
-// starts nothing but projections, reads no clock and does no I/O: the same events
-// at the same times give the same calls. It is not safe for concurrent use.
+// An engine decides what is done to one target. It receives what sources report, the
+// results of calls, the leadership and the time, and returns the calls to make. It reads no
+// clock, does no I/O and starts only projections: the same events at the same times give
+// the same calls. It is not safe for concurrent use.
 type engine struct {
 	state *sharedState
 
-	guards      *guards
-	statusCache *statusCache
-	calls       int    // in flight
-	checks      int    // of these, readings of what is as it should be, as far as is known
-	budget      budget // of calls
-	clock       clock
-	relist      bool // the next list is handled as the first
-
+	guards         *guards
+	statusCache    *statusCache
+	budget         budget
+	clock          clock
 	contradictions contradictions
 
-	takeoverAt     time.Time  // when everything had to be read anew last
-	reported       Leadership // that was last reported to the election as ready
-	checkedReadyAt time.Time  // when that was last looked at
+	calls  int  // in flight
+	checks int  // calls in flight that are refreshes
+	relist bool // the next list is handled as the first one
+
+	takeoverAt     time.Time  // when this replica last became the leader
+	reported       Leadership // the leadership that was last reported as ready
+	checkedReadyAt time.Time  // when readiness was last checked
 }
 
-// newEngine returns the engine of a loop. A dry one writes nothing and shows what
-// a leader would.
+// newEngine returns the engine of a loop. A dry engine writes nothing and shows what a
+// leader would write.
 func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, not of the call
 	s := &sharedState{
 		opts: l.opts, dry: dry, target: capabilitiesOf(l.target, dry),
@@ -46,7 +46,10 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	s.drains = &drains{state: s, groups: make(map[registry.Group]map[string]bool)}
 	s.planner.SelfRegistration, s.planner.Drained = s.target.Sessions, s.drains.isDrained
 	s.agenda.opts, s.journal = &s.opts, &journal{state: s}
-	e := &engine{state: s, budget: budget{opts: &s.opts}, contradictions: contradictions{groups: make(map[registry.Group]map[registry.Group]struct{})}}
+	e := &engine{
+		state: s, budget: budget{opts: &s.opts},
+		contradictions: contradictions{groups: make(map[registry.Group]map[registry.Group]struct{})},
+	}
 	e.guards = &guards{state: s, withOrphans: make(map[*item]struct{}), awaitingRecord: make(map[*item]time.Time)}
 	e.statusCache = newStatusCache(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
@@ -66,8 +69,8 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	return e
 }
 
-// Begin begins a turn: all events until the next one happen at this time. If the
-// process was suspended, all waits begin anew.
+// Begin begins a turn: all events until the next Begin happen at this time. If the process
+// was suspended, all waits begin again.
 func (e *engine) Begin(now time.Time, lead Leadership) {
 	e.state.journal.now = now
 	if list, isNew := e.state.agenda.item(registry.Group{}); isNew {
@@ -82,23 +85,23 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 	}
 }
 
-// A step is what an engine asks its driver for.
+// A step is what an engine requests from its driver at the end of a turn.
 type step struct {
 	calls   []call
-	nextAt  time.Time   // when Step has to be called again; zero: only an event helps
+	nextAt  time.Time   // when Step has to be called again; zero: after the next event
 	ready   *Leadership // to report to the election; nil: nothing
-	recheck []int       // bridges whose sources are to be read over a new connection
+	recheck []int       // the bridges whose Recheck is to be called
 }
 
-// wakeAt has Step be called again at a time; the zero time means never.
+// wakeAt has Step be called again at the given time, or earlier. The zero time is ignored.
 func (s *step) wakeAt(at time.Time) { s.nextAt = soonest(s.nextAt, at) }
 
-// Step decides what is to be done.
+// Step ends a turn: it returns the calls to make, and when to call Step again.
 func (e *engine) Step(now time.Time) step {
 	var s step
 	e.guards.judgeAll(&s, now)
 	s.calls = e.dueCalls(now)
-	if e.state.mayJudge() && e.guards.judgementDue() { // what was to be added came to an end in this turn
+	if e.state.mayJudge() && e.guards.judgementDue() { // the last arrival was handled in this turn
 		s.wakeAt(now)
 	}
 	e.guards.addRecordsCall(&s, now)
@@ -115,13 +118,13 @@ func (e *engine) Step(now time.Time) step {
 	return s
 }
 
-// waitsForList reports whether sources must not be applied yet: what is served
-// may depend on what was served before.
+// waitsForList reports whether changes of sources must not be applied before the first
+// list. What a target serves may depend on what it served before.
 func (e *engine) waitsForList() bool {
 	return e.state.target.SourcesComplete != nil && e.state.listed == nil
 }
 
-// ApplyDelta applies what the source of a bridge reported.
+// ApplyDelta applies the changes that the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	p := e.state.pipelines[bridge]
 	mayGo, fresh := p.setCertainty(d, now)
@@ -138,11 +141,11 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	}
 }
 
-// claim hands what a service claims to the planner.
+// claim hands the entries of a service to the planner, and makes the changed groups due.
 func (e *engine) claim(p *pipeline, one *serviceProjection, now time.Time) {
 	origin := plan.Origin{Bridge: p.index, Service: one.name}
 	for _, group := range e.state.planner.Claim(origin, p.evidence(one.row), one.entries) {
-		if e.state.listed != nil { // else it is due once the target is listed
+		if e.state.listed != nil { // else the first list makes the group due
 			e.touch(group, now)
 		}
 	}
@@ -151,8 +154,8 @@ func (e *engine) claim(p *pipeline, one *serviceProjection, now time.Time) {
 	}
 }
 
-// touch makes a group due whose claims changed. One that is new to the agenda
-// and was not listed is known to be empty and is not read.
+// touch makes a group due whose claims changed. A new group that the target did not list
+// is known to be empty, and is not read.
 func (e *engine) touch(group registry.Group, now time.Time) {
 	it, isNew := e.state.agenda.item(group)
 	if isNew {
@@ -167,9 +170,9 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 	}
 }
 
-// LoseSession makes every group due in which something of ours has to be written
-// once more, without a reading in between. A write in flight may have gone to
-// either session, so its group is read.
+// LoseSession makes every group due that has entries of ours: they have to be written again,
+// without a read before. A write in flight may have used either session, so its group is
+// read.
 func (e *engine) LoseSession(now time.Time) {
 	e.state.journal.emit(Event{Kind: EventSession, What: "session lost; all our entries are written again"})
 	e.state.opts.Log.Info("target session lost, writing all our entries again", "target", e.state.opts.Target)
@@ -177,7 +180,7 @@ func (e *engine) LoseSession(now time.Time) {
 		it.readAgain = it.readAgain || it.busy
 	}
 	for _, it := range e.state.agenda.sortedItems() {
-		if it.watched && !e.state.planner.HoldsOurs(it.group) { // else it is read after it was written
+		if it.watched && !e.state.planner.HoldsOurs(it.group) { // else the group is read after the write
 			e.readAgain(it, now)
 		}
 	}
@@ -191,18 +194,18 @@ func (e *engine) LoseSession(now time.Time) {
 	}
 }
 
-// resync makes everything be read and compared again.
+// resync has the target listed and every group read and compared again.
 func (e *engine) resync(now time.Time) {
 	list, _ := e.state.agenda.item(registry.Group{})
 	for _, it := range append(e.state.agenda.sortedItems(), list) {
-		e.guards.recountOrphans(it, now) // what stayed may be let go by now
+		e.guards.recountOrphans(it, now) // what was kept may be allowed now
 		e.readAgain(it, now)
 	}
 	e.relist = true
 }
 
-// ReadChanged makes groups be read once more that changed, which ends the watch of one
-// that is of no concern. Who writes nothing reads them once it has to.
+// ReadChanged has groups read again that others changed. The read ends the watch of a group
+// that no longer matters. A standby reads nothing until it has to.
 func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 	if !e.state.acts() {
 		return
@@ -214,10 +217,10 @@ func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 	}
 }
 
-// readChanged makes a group be read that changed since it was: at once, but no
-// sooner after it was read or written than it is read back. After a write, which may
-// be what changed it, that is its reading back, and this is not put off: nothing
-// reports what others do before that.
+// readChanged has a group read that the target reported as changed since its last read. It
+// is read at once, but not within VerifyAfter of its last read or write. After a write that
+// read is the one that verifies it, and is not delayed: until then nothing reports what
+// others change.
 func (e *engine) readChanged(it *item, now time.Time) {
 	at := later(it.readAt, it.wroteAt).Add(e.state.target.VerifyAfter)
 	switch {
@@ -233,7 +236,7 @@ func (e *engine) readChanged(it *item, now time.Time) {
 	}
 }
 
-// readAgain makes a group, or the list of all, be read once more.
+// readAgain has a group read again; the zero group stands for the list of groups.
 func (e *engine) readAgain(it *item, now time.Time) {
 	if it.busy {
 		it.readAgain = true
@@ -243,23 +246,27 @@ func (e *engine) readAgain(it *item, now time.Time) {
 	it.enqueue(&e.state.agenda.changes, later(now, it.notBefore))
 }
 
-// isIdle reports whether nothing is left to do but what waits for an event.
+// isIdle reports whether all remaining work waits for an event.
 func (e *engine) isIdle() bool {
-	return e.allStored() && len(e.state.agenda.changes) == 0 && !e.guards.judgementDue() && e.state.records.allStored() &&
-		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waitsForTime })
+	waitsForTime := func(b *scope) bool { return b.waitsForTime }
+	return e.allStored() && len(e.state.agenda.changes) == 0 &&
+		!e.guards.judgementDue() && e.state.records.allStored() && !slices.ContainsFunc(e.guards.scopes, waitsForTime)
 }
 
-// allStored reports whether everything was read and everything that is to be put
-// was put. Deletions may still wait: in a large registry there always is one.
+// allStored reports whether everything was read, and everything that is to be put was put.
+// Deletions may still wait: in a large registry there is always one.
 func (e *engine) allStored() bool {
-	return e.state.complete() && e.state.listed != nil && e.calls == e.checks && len(e.state.unread)+len(e.state.agenda.arrivals) == 0 &&
-		!slices.ContainsFunc(e.state.agenda.changes, func(it *item) bool { return !it.onlyWaits() })
+	state, hasChange := e.state, func(it *item) bool { return !it.onlyWaits() }
+	return state.complete() && state.listed != nil && e.calls == e.checks &&
+		len(state.unread)+len(state.agenda.arrivals) == 0 && !slices.ContainsFunc(state.agenda.changes, hasChange)
 }
 
+// tune applies options and the guards of bridges, by name. See Loop.Tune.
 func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
-	e.state.opts.Workers, e.state.opts.Rate, e.state.opts.Timeout, e.state.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
-	e.state.opts.Debounce, e.state.opts.MaxDebounce, e.state.opts.Refresh = opts.Debounce, opts.MaxDebounce, opts.Refresh
+	o := &e.state.opts
+	o.Workers, o.Rate, o.Timeout, o.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
+	o.Debounce, o.MaxDebounce, o.Refresh = opts.Debounce, opts.MaxDebounce, opts.Refresh
 	for i, p := range e.state.pipelines {
 		if g, ok := guards[p.Name]; ok {
 			p.Guard = g
@@ -283,22 +290,22 @@ type sharedState struct {
 	drains    *drains
 	journal   *journal
 	lead      Leadership
-	dry       bool // nothing is written
+	dry       bool // writes nothing; immutable
 
-	listed map[registry.Group]struct{} // the groups the target reported last; nil before that
-	asOf   time.Time                   // when it was asked for them
-	unread map[registry.Group]struct{} // groups listed that still have to be read once
+	listed map[registry.Group]struct{} // the groups of the last list of the target; nil: not listed yet
+	asOf   time.Time                   // when that list was requested
+	unread map[registry.Group]struct{} // listed groups that were never read
 }
 
-// capabilitiesOf returns what an engine uses of a target.
-func capabilitiesOf(target registry.Target, dry bool) registry.Capabilities { //nolint:revive // of a loop that writes nothing, not a mode
+// capabilitiesOf returns the capabilities that an engine uses; those of a dry one write nothing.
+func capabilitiesOf(target registry.Target, dry bool) registry.Capabilities { //nolint:revive // of the loop, not a mode
 	if dry {
 		return target.Capabilities().ReadOnly()
 	}
 	return target.Capabilities()
 }
 
-// admitted returns what the first write waits for; nil: nothing.
+// admitted returns what the first write waits for; nil if it waits for nothing.
 func (s *sharedState) admitted() error {
 	if s.target.Admission == nil {
 		return nil
@@ -306,8 +313,7 @@ func (s *sharedState) admitted() error {
 	return s.target.Admission()
 }
 
-// overlap returns how long a replaced entry of a group stays next to the entry that
-// replaces it.
+// overlap returns how long a replaced entry of a group is kept next to its replacement.
 func (s *sharedState) overlap(group registry.Group) time.Duration {
 	if s.target.Overlap == nil {
 		return 0
@@ -318,46 +324,48 @@ func (s *sharedState) overlap(group registry.Group) time.Duration {
 // leads reports whether this replica leads.
 func (s *sharedState) leads() bool { return s.opts.Election == nil || s.lead.Role == RoleLeader }
 
-// acts reports whether there is something to write.
+// acts reports whether this replica writes: the leader does, and all replicas of a shared
+// target.
 func (s *sharedState) acts() bool { return s.leads() || s.target.Shared }
 
-// complete reports whether every source reported everything and still does.
+// complete reports whether every source is synced and not stale.
 func (s *sharedState) complete() bool {
 	return !slices.ContainsFunc(s.pipelines, func(p *pipeline) bool { return !p.complete() })
 }
 
-// mayJudge reports whether what the target stores is known well enough to judge
-// what may be deleted: all of it was read, what is to be added was added once,
-// and what an earlier process recorded is known.
+// mayJudge reports whether deletions can be judged: the whole target was read, arrivals
+// were written, and the guard records of earlier processes were read.
 func (s *sharedState) mayJudge() bool {
 	return s.listed != nil && len(s.unread)+len(s.agenda.arrivals) == 0 && s.records.guardsRead
 }
 
-// Waits are for what the source may still say. While the process was suspended,
-// as by SIGSTOP or with its machine, nothing was heard, so that waits begin
-// anew after it.
+// Deletions wait for what the source may still report. A process that was suspended, as by
+// SIGSTOP or with its machine, received nothing meanwhile, so its waits begin again.
 
 const (
-	// pulse is how often the loop turns at least while deletions wait, so that
-	// a pause shows in how late a turn is.
+	// turnAtLeastEvery is the longest time between two turns while deletions wait, so that
+	// a suspension makes a turn late.
 	turnAtLeastEvery = time.Second
 
-	// late is how much later than its timer a turn is after a pause.
+	// maxTurnDelay is how late a turn may be without a suspension.
 	maxTurnDelay = time.Second
 )
 
-// A clock reports whether the process was suspended.
+// A clock detects that the process was suspended.
 type clock struct {
-	nextTurnAt time.Time // when the next turn is to be at the latest; zero: no such time
-	lastTurnAt time.Time // when the last one was
+	nextTurnAt time.Time // when the next turn is due; zero: after the next event
+	lastTurnAt time.Time
 }
 
-// endTurn records that a turn ends, and when the next one is due.
+// endTurn records that a turn ends, and when the next turn is due.
 func (c *clock) endTurn(due, now time.Time) { c.nextTurnAt, c.lastTurnAt = due, now }
 
-// paused reports whether a turn is late, or the clock on the wall continued
-// without the one that timers follow, as on a machine that was suspended.
+// paused reports whether a turn is late, or the wall clock ran ahead of the monotonic clock,
+// as on a suspended machine.
 func (c *clock) paused(now time.Time) bool {
+	if c.lastTurnAt.IsZero() {
+		return false
+	}
 	slept := now.Round(0).Sub(c.lastTurnAt.Round(0)) - now.Sub(c.lastTurnAt)
-	return !c.lastTurnAt.IsZero() && (slept > maxTurnDelay || !c.nextTurnAt.IsZero() && now.Sub(c.nextTurnAt) > maxTurnDelay)
+	return slept > maxTurnDelay || !c.nextTurnAt.IsZero() && now.Sub(c.nextTurnAt) > maxTurnDelay
 }
