@@ -14,21 +14,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Event is something that happened and that a person may ask about later:
-// what, why, since when, and what would end it.
+// Event is something that happened and that an operator may ask about later: what, why,
+// since when, and what would end it.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Kind    EventKind `json:"kind"`
 	Target  string    `json:"target,omitempty"`
 	Bridge  string    `json:"bridge,omitempty"`
-	Subject string    `json:"subject,omitempty"` // the hold, service or group that it is about
+	Subject string    `json:"subject,omitempty"` // a hold, service or group
 	What    string    `json:"what"`
 	Why     string    `json:"why,omitempty"`
-	Who     string    `json:"who,omitempty"`     // who decided it
-	Since   time.Time `json:"since,omitzero"`    // of what it ends
-	Release string    `json:"release,omitempty"` // what would end it, as it follows "it ends"
+	Who     string    `json:"who,omitempty"`     // who made the decision
+	Since   time.Time `json:"since,omitzero"`    // when the state began that the event ends
+	Release string    `json:"release,omitempty"` // what would end it, to be read after "it ends"
 
-	Changes []EntryChange `json:"changes,omitempty"` // of a batch that was applied, the first of them
+	Changes []EntryChange `json:"changes,omitempty"` // the first changes of an applied batch
 }
 
 // EventKind distinguishes events.
@@ -36,38 +36,41 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventHold       EventKind = "hold"       // deletions began to be held back, or their set changed
+	EventHold       EventKind = "hold"       // deletions are held back, or their set changed
 	EventRelease    EventKind = "release"    // a hold ended
 	EventDenied     EventKind = "denied"     // a hold was denied
 	EventConflict   EventKind = "conflict"   // a claim cannot be honoured
 	EventUnwritable EventKind = "unwritable" // no endpoint of a service can be written
-	EventDrift      EventKind = "drift"      // another changed what was written
-	EventRefused    EventKind = "refused"    // the target refuses a write, and repeating does not help
+	EventDrift      EventKind = "drift"      // our entries were changed by another writer
+	EventRefused    EventKind = "refused"    // the target refuses a write, and a retry does not help
 	EventSession    EventKind = "session"    // the target lost its session
 	EventReload     EventKind = "reload"     // the configuration was reloaded or refused
 
-	EventCondition EventKind = "condition" // something that status shows began or ended
+	EventCondition EventKind = "condition" // a condition that status shows began or ended
 	EventApplied   EventKind = "applied"   // a batch of changes was written
 )
 
-// A journal reports what happens: events, observations and the log.
+// A journal reports what happens, as events, observations and log lines.
 type journal struct {
 	state *sharedState
 
-	now       time.Time
-	failing   int       // groups whose last call failed
-	warnedAt  time.Time // when that was last logged
-	driftedAt time.Time // when drift was last logged
-	refusedAt time.Time // when a refused claim was last logged
+	now     time.Time // of the current turn
+	failing int       // groups whose last call failed
+
+	// When the last warning of each kind was logged.
+	warnedAt  time.Time // about failures
+	driftedAt time.Time // about drift
+	refusedAt time.Time // about refused claims
 }
 
+// observe reports an observation, if the caller of the loop wants them.
 func (j *journal) observe(o Observation) {
 	if j.state.opts.Observe != nil {
 		j.state.opts.Observe(o)
 	}
 }
 
-// emit reports an event, where anybody listens.
+// emit reports an event, if the caller of the loop wants them.
 func (j *journal) emit(e Event) {
 	if j.state.opts.OnEvent != nil {
 		e.Time, e.Target = j.now, j.state.opts.Target
@@ -75,7 +78,7 @@ func (j *journal) emit(e Event) {
 	}
 }
 
-// emitHold reports a hold that is new or whose entries changed.
+// emitHold reports a hold that began or changed.
 func (j *journal) emitHold(h Hold, what string) {
 	j.emit(Event{
 		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
@@ -83,8 +86,8 @@ func (j *journal) emitHold(h Hold, what string) {
 	})
 }
 
-// logFailure logs failures: the first of an outage, each first refusal, and
-// then no more than one in a while.
+// logFailure logs a failed call. The first failure of an outage and the first refusal of a
+// group are warnings, and then at most one failure in each Retry.Max.
 func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
 	level := j.state.opts.Log.Debug
 	refused := o.item.refused() && o.item.attempts == 1
@@ -95,10 +98,10 @@ func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
 		"attempt", o.item.attempts, "groups_failing", j.failing, "retry_in", wait, "err", o.err)
 }
 
-// reportDrift reports a group that another changed since it was written or read.
-// Restoring it waits for the next reading, so that no other writer is fought
-// more often than a group is refreshed or read back. What stays so is reported
-// once more, and then shown by status alone.
+// reportDrift reports a group that another writer changed since it was read or written.
+// Only reads find drift, so another writer is not fought more often than a group is
+// refreshed or read back. Drift that repeats is reported once more, and then only shown by
+// status.
 func (j *journal) reportDrift(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
 	e := Event{
@@ -115,50 +118,55 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 	case it.mismatches == maxMismatches:
 		j.reportOverride(it)
 		return
-	case now.Sub(j.driftedAt) >= j.state.opts.Retry.Max: // the first of many
+	case now.Sub(j.driftedAt) >= j.state.opts.Retry.Max: // one warning for many
 		level, j.driftedAt = j.state.opts.Log.Warn, now
 	}
 	j.emit(e)
-	level("drift: our entries were changed or removed by another writer", "target", j.state.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
+	level("drift: our entries were changed or removed by another writer",
+		"target", j.state.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
-// reportOverride reports a group that others keep otherwise than it is written.
+// reportOverride reports a group in which another writer keeps overwriting our writes.
 func (j *journal) reportOverride(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "our writes keep being overwritten",
 		Why: overriddenText, Release: "when the other writer stops",
 	}
 	j.emit(e)
-	j.state.opts.Log.Warn("our writes keep being overwritten", "target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
+	j.state.opts.Log.Warn("our writes keep being overwritten",
+		"target", j.state.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
-// reportRefusals reports a refusal that is new.
+// reportRefusals reports entries that the target refused for the first time.
 func (j *journal) reportRefusals(it *item, err error) {
 	j.emit(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
 		Why: err.Error(), Release: "when a retry succeeds; one is made every " + j.state.opts.Retry.Max.String(),
 	})
-	j.state.opts.Log.Warn("target refused entries", "target", j.state.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
+	j.state.opts.Log.Warn("target refused entries",
+		"target", j.state.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
-// reportUnwritable reports a service of which no endpoint can be written, in one of its
-// formats at least.
-func (j *journal) reportUnwritable(w *pipeline, one *serviceProjection) {
-	what := "without endpoints" // what was written of it goes
-	if slices.ContainsFunc(one.entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+// reportUnwritable reports a service of which no endpoint can be written, in at least one of
+// its formats.
+func (j *journal) reportUnwritable(p *pipeline, one *serviceProjection) {
+	what, why := "without endpoints", one.service.detail
+	if hasEndpoint(one.entries) {
 		what = "not in all formats"
 	}
-	j.observe(Observation{Kind: ObservedUnwritable, Bridge: w.Name, Count: 1})
-	j.emit(Event{Kind: EventUnwritable, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.service.detail})
-	j.state.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.service.detail)
+	j.observe(Observation{Kind: ObservedUnwritable, Bridge: p.Name, Count: 1})
+	j.emit(Event{Kind: EventUnwritable, Bridge: p.Name, Subject: string(one.name), What: what, Why: why})
+	j.state.opts.Log.Warn("service cannot be written",
+		"bridge", p.Name, "service", one.name, "result", what, "reason", why)
 }
 
-// describeWinner names who has what a conflict is about.
+// describeWinner names the owner of the entry that a conflict is about.
 func (j *journal) describeWinner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
 	case c.Drained:
-		return "its provider, which registered itself and then deregistered while the source still reports it: our entry is written once the source has omitted it, " +
+		return "its provider, which registered itself and then deregistered while the source still reports it: " +
+			"our entry is written once the source has omitted it, " +
 			"as when its pod restarts or select.exclude names it for one reload"
 	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.state.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
@@ -166,13 +174,14 @@ func (j *journal) describeWinner(c plan.Conflict) string {
 		who = "owner " + j.ownerName(c.Owner)
 	}
 	if c.OtherKey != "" {
-		who += ", which has the address as " + c.OtherKey + ": the protocol of our entry is a guess; formats[].rules can set it"
+		who += ", which has the address as " + c.OtherKey +
+			": the protocol of our entry is a guess; formats[].rules can set it"
 	}
 	return who
 }
 
-// ownerName returns another owner as adopt, release and purge accept it: by its name or, if
-// that is not known, by its mark.
+// ownerName returns another owner as adopt, release and purge accept it: its name or, if
+// unknown, its mark.
 func (j *journal) ownerName(mark string) string {
 	name := ""
 	if j.state.opts.OwnerName != nil {
@@ -188,7 +197,7 @@ func (j *journal) warnHold(b *scope, h *shownHold) {
 		"hold", h.ID, "entries", h.Count, "reason", h.Reason, "ends", h.Release)
 }
 
-// emitHoldEnd reports a hold that ended. A person's decision was reported already.
+// emitHoldEnd reports a hold that ended. The decision of an operator is already reported.
 func (j *journal) emitHoldEnd(b *scope, h *shownHold, why string) {
 	if b.decisionText == "" {
 		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
@@ -196,44 +205,45 @@ func (j *journal) emitHoldEnd(b *scope, h *shownHold, why string) {
 	j.state.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.firstID, "reason", why)
 }
 
-// EntryChange is one entry that was written or deleted, for whom and why.
+// EntryChange is one entry that was written or deleted, for which service and why.
 type EntryChange struct {
 	Op      string        `json:"op"` // create, update, delete
 	Key     string        `json:"key"`
 	Bridge  string        `json:"bridge,omitempty"`
-	Service registry.Name `json:"service,omitempty"` // that claims it, or claimed it last; empty where nobody is known
+	Service registry.Name `json:"service,omitempty"` // claims the entry, or claimed it last; empty: unknown
 	Cause   string        `json:"cause"`
-	Before  string        `json:"before,omitempty"` // its value
-	After   string        `json:"after,omitempty"`
+	Before  string        `json:"before,omitempty"` // the value before
+	After   string        `json:"after,omitempty"`  // the value after
 }
 
-// What an entry can be done to.
+// The changes of an entry.
 const (
 	opCreate = "create"
 	opUpdate = "update"
 	opDelete = "delete"
 )
 
-// An event has so many changes of a batch, the deletions first, and so much of
-// each value: events are kept in memory. The log has all of it at level debug.
+// Events are kept in memory, so an event has only the first changes of a batch, beginning
+// with the deletions, and the first bytes of each value. The debug log has everything.
 const (
 	eventChanges = 10
 	eventValue   = 1024
 )
 
-// reportWrite reports the entries that were written, and who claims each that was put:
-// each in the log, the batch as an event, and how many they were of each bridge.
+// reportWrite reports a write: each entry in the log, the batch as an event, and the number
+// of entries of each bridge as observations. The claimants are those of change.Put.
 func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time) {
-	type of struct{ bridge, op string }
-	counts := make(map[of]int, 1)
+	type bridgeOp struct{ bridge, op string }
+	counts := make(map[bridgeOp]int, 1)
 	for i, w := range o.change.Put {
-		counts[of{j.bridgeOf(o.item, w.New.Key, claimants[i]), writeOp(w)}]++
+		counts[bridgeOp{j.bridgeOf(o.item, w.New.Key, claimants[i]), writeOp(w)}]++
 	}
 	for _, h := range o.change.Delete {
-		counts[of{j.bridgeOf(o.item, h.Key, j.state.planner.Winner(o.item.group, h.Key)), opDelete}]++
+		counts[bridgeOp{j.bridgeOf(o.item, h.Key, j.state.planner.Winner(o.item.group, h.Key)), opDelete}]++
 	}
 	ops := make(map[string]int, 1)
-	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
+	byName := func(a, b bridgeOp) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }
+	for _, k := range slices.SortedFunc(maps.Keys(counts), byName) {
 		ops[k.op] += counts[k]
 		j.observe(Observation{
 			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
@@ -241,11 +251,13 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 		})
 	}
 	if debug := j.state.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.state.opts.OnEvent != nil || debug {
-		j.reportEntries(o, claimants, debug, fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
+		what := fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete])
+		j.reportEntries(o, claimants, debug, what)
 	}
 }
 
-// bridgeOf returns the bridge that claims a key or claimed it last.
+// bridgeOf returns the name of the bridge that claims a key or claimed it last; empty if
+// unknown.
 func (j *journal) bridgeOf(it *item, key string, claimant plan.Origin) string {
 	if !claimant.IsZero() {
 		return j.state.pipelines[claimant.Bridge].Name
@@ -256,8 +268,8 @@ func (j *journal) bridgeOf(it *item, key string, claimant plan.Origin) string {
 	return ""
 }
 
-// writeOp returns what a write does to an entry. One that a lost session took with it is
-// created, as nobody found it: the write replaces nothing.
+// writeOp returns what a write does to an entry. An entry that ended with a lost session is
+// created: the write replaces nothing.
 func writeOp(w registry.Write) string {
 	if w.Adds() || lostWithSession(w) {
 		return opCreate
@@ -265,16 +277,19 @@ func writeOp(w registry.Write) string {
 	return opUpdate
 }
 
-// lostWithSession reports whether a write restores what an earlier session held.
+// lostWithSession reports whether a write restores an entry of an earlier session.
 func lostWithSession(w registry.Write) bool { return w.Old != nil && !w.Old.Live }
 
-// reportEntries logs a batch entry by entry: after an incident the log says what was
-// deleted, when and why.
-func (j *journal) reportEntries(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // a choice, not a mode
+// reportEntries logs each entry of a batch, and emits the batch as an event. After an
+// incident the log says what was deleted, when and why.
+//
+//nolint:revive // debug is a fact about the log, not a mode
+func (j *journal) reportEntries(o outcome, claimants []plan.Origin, debug bool, what string) {
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	add := func(c EntryChange) {
 		if debug {
-			j.state.opts.Log.Debug("entry written", "target", j.state.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
+			j.state.opts.Log.Debug("entry written",
+				"target", j.state.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
 		if len(logged) < eventChanges {
@@ -300,15 +315,17 @@ func (j *journal) reportEntries(o outcome, claimants []plan.Origin, debug bool, 
 			add(c)
 		}
 	}
-	j.emit(Event{Kind: EventApplied, Bridge: commonBridge(logged), Subject: o.item.group.String(), What: what, Changes: logged})
+	j.emit(Event{
+		Kind: EventApplied, Bridge: commonBridge(logged), Subject: o.item.group.String(), What: what, Changes: logged,
+	})
 }
 
-// explainEntry says for whom an entry was written or deleted, and why.
+// explainEntry returns for which service an entry was written or deleted, and why.
 func (j *journal) explainEntry(it *item, key, op string, claimant plan.Origin) EntryChange {
 	c := EntryChange{Op: op, Key: key, Bridge: j.bridgeOf(it, key, claimant), Service: claimant.Service}
-	s := it.orphans[key]
-	if s != nil && claimant.IsZero() {
-		c.Service = s.Origin.Service
+	orphan := it.orphans[key]
+	if orphan != nil && claimant.IsZero() {
+		c.Service = orphan.Origin.Service
 	}
 	switch {
 	case op == opCreate && slices.Contains(it.lostKeys, key):
@@ -317,21 +334,21 @@ func (j *journal) explainEntry(it *item, key, op string, claimant plan.Origin) E
 		c.Cause = "its service reports it"
 	case op == opUpdate:
 		c.Cause = "it differs from what its service reports"
-	case s == nil:
+	case orphan == nil:
 		c.Cause = "another entry replaces it, or it was not reported when the write began"
-	case s.releaseCause != "":
-		c.Cause = s.releaseCause
-	case s.Origin.IsZero():
+	case orphan.releaseCause != "":
+		c.Cause = orphan.releaseCause
+	case orphan.Origin.IsZero():
 		c.Cause = "no bridge has claimed it since the start"
-	case s.missing():
-		c.Cause = "full reads of its source have not shown it since " + s.waitsSince.UTC().Format(time.RFC3339)
+	case orphan.missing():
+		c.Cause = "full reads of its source have not shown it since " + orphan.waitsSince.UTC().Format(time.RFC3339)
 	default:
-		c.Cause = "its service has not reported it since " + s.waitsSince.UTC().Format(time.RFC3339)
+		c.Cause = "its service has not reported it since " + orphan.waitsSince.UTC().Format(time.RFC3339)
 	}
 	return c
 }
 
-// commonBridge returns the bridge that all changes are of, empty where there are several.
+// commonBridge returns the bridge of all changes; empty if there are several.
 func commonBridge(changes []EntryChange) string {
 	first := changes[0].Bridge
 	if slices.ContainsFunc(changes, func(c EntryChange) bool { return c.Bridge != first }) {
@@ -340,6 +357,7 @@ func commonBridge(changes []EntryChange) string {
 	return first
 }
 
+// shortenValue returns the part of a value that an event has.
 func shortenValue(value string) string {
 	if len(value) <= eventValue {
 		return value

@@ -14,65 +14,70 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// guards judge what may be deleted: one guard for each bridge, and one for each that
-// is not configured any more and left something.
+// guards judge deletions: one guard for each bridge, and one for each bridge that is no
+// longer configured and left entries.
 type guards struct {
 	state *sharedState
 
-	scopes         []*scope            // by bridge, and then those of bridges that are not configured
-	withOrphans    map[*item]struct{}  // items with orphans
-	awaitingRecord map[*item]time.Time // items with orphans that only wait for a record, and since when
+	scopes         []*scope            // by the index of their bridge; then those of bridges that are not configured
+	withOrphans    map[*item]struct{}  // the items that have orphans
+	awaitingRecord map[*item]time.Time // since when the orphans of an item only wait for a record
 }
 
-// A scope is what one guard judges: the endpoints that the target stores of one
-// bridge, which may be none of the loop's any more.
+// A scope is what one guard judges: the endpoints of one bridge that the target stores. The
+// bridge need not be configured.
 type scope struct {
-	name            string
-	index           int       // in guards.scopes; that of its bridge where there is one
-	pipeline        *pipeline // nil: the bridge is none of the loop's, and claims nothing
+	// Immutable.
+	name         string
+	index        int       // in guards.scopes
+	pipeline     *pipeline // nil: the bridge is not configured, and claims nothing
+	recordPrefix string    // of the names of the guard's records
+
 	guard           *guard.Guard
-	needsJudgement  bool       // since the guard judged last
-	waitsForTime    bool       // the guard lets something go by time alone
-	nextJudgementAt time.Time  // when it has to judge again; zero: not before something changes
-	recheckedAt     time.Time  // when the source was last asked for a new connection
-	hold            *shownHold // as it was published last; nil: nothing is
-	denied          *shownHold // likewise
-	decisionText    string     // what a person decided last about what is held
-	recordPrefix    string     // what the names of its records begin with
+	needsJudgement  bool      // facts changed since the last judgement
+	waitsForTime    bool      // a candidate waits only for time
+	nextJudgementAt time.Time // zero: after the next change
+	recheckedAt     time.Time // when Bridge.Recheck was last requested
+
+	// As they were last shown.
+	hold         *shownHold // nil: none
+	denied       *shownHold // nil: none
+	decisionText string     // the last decision about the hold, until the hold is shown again
 }
 
-// An orphan is a key of ours that the target stores and nobody claims.
+// An orphan is an entry of ours that the target stores and that is unclaimed.
 type orphan struct {
 	plan.Row
-	item         *item
-	scope        *scope    // of the bridge that claimed it last or, by its mark, wrote it
-	author       string    // that bridge; empty: nobody claimed it, and it does not say
-	waitsSince   time.Time // when it was first seen, or what waits began anew
-	wasUnknown   bool      // at the last look the source could not report it
-	releaseCause string    // how the hold ended that let it go; empty: none did
+	item *item
+
+	author string // the bridge that wrote the entry, if its last claimant is unknown; empty: unknown, too
+	scope  *scope // of the bridge that claimed it last, or of its author
+
+	waitsSince   time.Time // when the orphan was first seen, or when waits last began again
+	wasUnknown   bool      // its source could not report it at the last recount
+	releaseCause string    // how the hold ended that released it; empty: it was not held
 }
 
-// missing reports whether its source did not report that it is gone.
+// missing reports whether the source did not report the removal of the entry.
 func (o *orphan) missing() bool { return o.Origin.IsZero() || o.Evidence == plan.Missing }
 
 func (o *orphan) entry() registry.Entry {
 	return registry.Entry{Group: o.item.group, Key: o.Key, Value: o.Value}
 }
 
-// A verdict says whether an orphan may be deleted; where it may not, why, and
-// from when on it may if time alone is missing.
+// A verdict says whether an orphan may be deleted and, if not, why and until when.
 type verdict struct {
 	reason    Reason // empty: it may be deleted
 	detail    string
-	recheckAt time.Time // when the group is due again for it
-	until     time.Time // when its wait ends, as it is shown; zero: not by time alone
-	freedAt   time.Time // since when it waits for its record alone; zero: it does not
+	recheckAt time.Time // when its group is due again for the deletion; zero: another event makes it due
+	until     time.Time // when the shown wait ends; zero: not by time alone
+	freedAt   time.Time // since when it only waits for its record; zero: it does not
 }
 
-// judgeWait applies the wait of what is no endpoint. An entry of a group itself
-// waits for as long as a loss counts: a source that begins cannot
-// distinguish a service without an endpoint for a moment from one that ended, and
-// consumers look for the next endpoint there.
+// judgeWait decides how long an entry that is not an endpoint (a head or a part) waits
+// before it may be deleted. A head waits for as long as a loss counts: a source that has
+// just started cannot distinguish a service without endpoints from one that ended, and
+// consumers wait there for the next endpoint.
 func (o *orphan) judgeWait(now time.Time) verdict {
 	opts := o.scope.guard.Options
 	wait := opts.Settle
@@ -82,14 +87,18 @@ func (o *orphan) judgeWait(now time.Time) verdict {
 		wait = max(wait, opts.Window)
 	}
 	if at := o.waitsSince.Add(wait); wait > 0 && now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "not reported by its source; settling for " + wait.String(), recheckAt: at, until: at}
+		return verdict{reason: ReasonWaiting, detail: settlingText(wait), recheckAt: at, until: at}
 	}
 	return verdict{}
 }
 
-// scopeOf returns whose guard judges an orphan: that of the bridge that claimed
-// it last or, by its mark or that of its head, wrote it. One without a mark is the
-// first bridge's.
+// settlingText is the detail of an entry that waits because its source no longer reports it.
+func settlingText(wait time.Duration) string {
+	return "not reported by its source; settling for " + wait.String()
+}
+
+// scopeOf returns the scope that judges an orphan: that of the bridge that claimed it last
+// or, by its mark or that of its head, wrote it. If neither is known, the first bridge's.
 func (g *guards) scopeOf(o *orphan) *scope {
 	if !o.Origin.IsZero() {
 		return g.scopes[o.Origin.Bridge]
@@ -109,13 +118,14 @@ func (g *guards) scopeOf(o *orphan) *scope {
 	return g.addScope(o.author, nil)
 }
 
-// veto applies the rules that hold whatever the guard is: the policy, and that
-// nothing is deleted on ignorance.
+// veto applies the rules that are independent of the guard: the policy, and that nothing is
+// deleted on ignorance. The verdict of an orphan that passes has no reason.
 func (g *guards) veto(o *orphan) verdict {
 	keeps := Policy("")
-	for _, w := range g.state.pipelines {
-		if w == o.scope.pipeline || o.Origin.IsZero() && o.author == "" { // it may be of any
-			keeps = cmp.Or(keeps, w.forbidding())
+	isAuthorUnknown := o.Origin.IsZero() && o.author == ""
+	for _, p := range g.state.pipelines {
+		if p == o.scope.pipeline || isAuthorUnknown {
+			keeps = cmp.Or(keeps, p.forbidding())
 		}
 	}
 	for _, origin := range g.state.planner.FormerClaimants(o.item.group, o.Key) {
@@ -130,10 +140,12 @@ func (g *guards) veto(o *orphan) verdict {
 	return verdict{}
 }
 
-// unknownReason returns why it may not be believed that nobody claims a key: because
-// of any service that claimed it; where none is known, of the bridge that wrote
-// it or, of one that is not configured, of any that may have its services
-// now; or of another replica that may claim it.
+// unknownReason returns why an orphan may be claimed without this process knowing it; nil if
+// it is known to be unclaimed. The reason is the first that applies:
+//   - the source cannot report a service that claimed the key;
+//   - if no such service is known, another replica is configured differently;
+//   - or the source of the bridge that wrote the entry cannot report it. If that bridge is
+//     not configured, any source may report its services now.
 func (g *guards) unknownReason(o *orphan) error {
 	for _, origin := range g.state.planner.FormerClaimants(o.item.group, o.Key) {
 		if err := g.state.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
@@ -148,20 +160,20 @@ func (g *guards) unknownReason(o *orphan) error {
 			return errors.New(why)
 		}
 	}
-	for _, w := range g.state.pipelines {
-		reported := o.author == o.scope.name && o.scope.pipeline != nil
-		if reported && w != o.scope.pipeline {
+	isAuthorKnown := o.author == o.scope.name && o.scope.pipeline != nil
+	for _, p := range g.state.pipelines {
+		if isAuthorKnown && p != o.scope.pipeline {
 			continue
 		}
-		if err := w.unknownReasonOf(o.entry()); err != nil {
+		if err := p.unknownReasonOf(o.entry()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// judge decides about an orphan. What is no endpoint settles as a
-// missing endpoint does, for whoever still reads what it was sent before.
+// judge decides whether an orphan may be deleted. Entries that are not endpoints settle like
+// missing endpoints, for consumers that still use what they read before.
 func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if v := g.veto(o); v.reason != "" {
 		return v
@@ -173,7 +185,8 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	until := b.guard.Until(o.item.group, o.Key)
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
-		if freed := b.guard.FreeSince(o.item.group, o.Key); g.state.records.isPending(b.recordOf(o.item.group), freed) {
+		freed := b.guard.FreeSince(o.item.group, o.Key)
+		if g.state.records.isPending(b.recordOf(o.item.group), freed) {
 			return verdict{reason: ReasonPending, detail: "its loss is being recorded", freedAt: freed}
 		}
 		return verdict{}
@@ -182,24 +195,26 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	case guard.Denied:
 		return verdict{reason: ReasonHeld, detail: "an operator denied its deletion"}
 	case guard.Last:
-		return verdict{reason: ReasonWaiting, detail: "the last endpoint of its service; waits for guard.lastEndpoint", until: until}
+		detail := "the last endpoint of its service; waits for guard.lastEndpoint"
+		return verdict{reason: ReasonWaiting, detail: detail, until: until}
 	case guard.Unreported:
-		return verdict{reason: ReasonUnknown, detail: "the source cannot report"}
+		return verdict{reason: ReasonUnknown, detail: "the source cannot report it"}
 	case guard.Settling:
 	}
 	if !g.state.mayJudge() {
-		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", recheckAt: now.Add(turnAtLeastEvery)}
+		detail := "the target has not been read in full yet"
+		return verdict{reason: ReasonWaiting, detail: detail, recheckAt: now.Add(turnAtLeastEvery)}
 	}
-	settling := verdict{reason: ReasonWaiting, detail: "not reported by its source; settling for " + b.guard.Options.Settle.String(), until: until}
-	if until.IsZero() { // it was not judged yet
+	settling := verdict{reason: ReasonWaiting, detail: settlingText(b.guard.Options.Settle), until: until}
+	if until.IsZero() { // the guard has not judged it yet
 		settling.recheckAt = now.Add(turnAtLeastEvery)
 	}
 	return settling
 }
 
-// recountOrphans brings what is known of the orphans of a group up to date, and reports
-// to the guards what the target stores of their bridges there once what is claimed
-// is added: a write adds and deletes at once.
+// recountOrphans updates the orphans of a group. It reports to each guard the endpoints that
+// the target stores of its bridge once the claimed ones are added, because one write adds
+// and deletes.
 func (g *guards) recountOrphans(it *item, now time.Time) {
 	before, stored := it.orphans, make([]guard.Counts, len(g.state.pipelines)) // by scope
 	it.orphans = nil
@@ -225,8 +240,8 @@ func (g *guards) recountOrphans(it *item, now time.Time) {
 	g.reportStored(it, stored, now)
 }
 
-// addClaimed counts an endpoint that is claimed, unless it will not be stored: the target
-// refuses it, or its provider deregistered.
+// addClaimed counts a claimed endpoint, unless it will not be stored: the target refuses it,
+// or its provider deregistered.
 func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
@@ -239,7 +254,7 @@ func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	}
 }
 
-// addOrphan adds an orphan to a group. One that was there before is kept.
+// addOrphan adds an orphan to a group: the given one, as it was before, if it still fits.
 func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	if o == nil || o.Row != row {
 		o = &orphan{Row: row, item: it, waitsSince: now}
@@ -254,10 +269,11 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	it.orphans[row.Key] = o
 }
 
-// reportStored reports to the guards what is stored in a group, with its orphans, once that
-// is known.
+// reportStored reports to the guards what a group stores, with its orphans. It reports
+// nothing until the group was read.
 func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
-	if _, unread := g.state.unread[it.group]; it.readAt.IsZero() && (unread || !it.isArrival && !g.state.planner.HoldsOurs(it.group)) {
+	_, unread := g.state.unread[it.group]
+	if it.readAt.IsZero() && (unread || !it.isArrival && !g.state.planner.HoldsOurs(it.group)) {
 		return
 	}
 	stored = append(stored, make([]guard.Counts, len(g.scopes)-len(stored))...)
@@ -270,7 +286,7 @@ func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
 		}
 	}
 	for i, b := range g.scopes {
-		if it.isArrival { // nothing was written to it, and nothing is there
+		if it.isArrival { // the group stores nothing of ours yet
 			stored[i] = guard.Counts{}
 		}
 		if b.guard.Observe(now, it.group, stored[i]) {
@@ -279,7 +295,8 @@ func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
 	}
 }
 
-// sourceReport returns what the source reports of an orphan.
+// sourceReport returns what the source reports of an orphan. When the source can report it
+// again, its wait begins again.
 func (g *guards) sourceReport(o *orphan, now time.Time) guard.Report {
 	v := g.veto(o)
 	if o.wasUnknown && v.reason == "" {
@@ -295,12 +312,14 @@ func (g *guards) sourceReport(o *orphan, now time.Time) guard.Report {
 	return guard.Withdrawn
 }
 
-// judgementDue reports whether a guard has not judged yet what it observed.
+// judgementDue reports whether a guard has facts that it can judge and has not judged yet.
 func (g *guards) judgementDue() bool {
-	return g.state.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.needsJudgement && (b.pipeline == nil || b.pipeline.complete()) })
+	return g.state.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool {
+		return b.needsJudgement && (b.pipeline == nil || b.pipeline.complete())
+	})
 }
 
-// judgeAll has each guard judge whose facts or time have changed.
+// judgeAll has each guard judge whose facts changed or whose time has come.
 func (g *guards) judgeAll(s *step, now time.Time) {
 	if !g.state.mayJudge() || !g.state.acts() {
 		return
@@ -323,7 +342,7 @@ func (g *guards) judgeAll(s *step, now time.Time) {
 	}
 }
 
-// applyRound does what a judgement asks for.
+// applyRound applies a judgement: it stores records, makes groups due, and shows the hold.
 func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	b.needsJudgement, b.nextJudgementAt, b.waitsForTime = false, r.Next, r.Waits
 	g.storeRecords(b, r.Changed, now)
@@ -335,7 +354,7 @@ func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	g.showHold(b, r, now)
 }
 
-// touchReleased makes the groups due in which something may be deleted.
+// touchReleased makes the groups due that a judgement released or freed.
 func (g *guards) touchReleased(b *scope, r guard.Round, now time.Time) {
 	for _, x := range r.Released {
 		if it := g.state.agenda.items[x.Service]; it != nil {
@@ -359,24 +378,27 @@ func (g *guards) touchGroups(groups []registry.Group, now time.Time) {
 	}
 }
 
-// addScope adds the scope of a bridge. A plan shows what is left once waits are
-// over.
-func (g *guards) addScope(name string, w *pipeline) *scope {
+// addScope adds the scope of a bridge; the pipeline is nil for one that is not configured. A
+// dry loop has no waits: it shows what is deleted after them.
+func (g *guards) addScope(name string, p *pipeline) *scope {
 	o := DefaultGuard()
-	if w != nil {
-		o = w.Guard
+	if p != nil {
+		o = p.Guard
 	}
 	if g.state.dry {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
 	sum := sha256.Sum256([]byte(name))
-	b := &scope{name: name, index: len(g.scopes), pipeline: w, guard: guard.New(o, nil), recordPrefix: hex.EncodeToString(sum[:4])}
+	b := &scope{
+		name: name, index: len(g.scopes), pipeline: p, recordPrefix: hex.EncodeToString(sum[:4]),
+		guard: guard.New(o, nil),
+	}
 	g.restoreScope(b)
 	g.scopes = append(g.scopes, b)
 	return b
 }
 
-// restartWaits begins all waits of a scope anew.
+// restartWaits begins all waits of a scope again.
 func (g *guards) restartWaits(b *scope, now time.Time) {
 	for it := range g.withOrphans {
 		for _, o := range it.orphans {
@@ -389,7 +411,7 @@ func (g *guards) restartWaits(b *scope, now time.Time) {
 	b.needsJudgement = true
 }
 
-// resetScope forgets all that the guard of a scope knows: another replica judges, or did.
+// resetScope forgets all facts of a scope's guard, after the leadership changed.
 func (g *guards) resetScope(b *scope) {
 	if b.hold != nil && !g.state.acts() {
 		g.state.journal.emitHoldEnd(b, b.hold, "another replica leads now")
@@ -398,8 +420,8 @@ func (g *guards) resetScope(b *scope) {
 	b.guard, b.needsJudgement = guard.New(b.guard.Options, nil), true
 }
 
-// recountAllOrphans makes every group due in which a deletion may have been waiting for
-// more than time.
+// recountAllOrphans recounts every group with orphans and makes it due, after something
+// changed that their deletions may wait for.
 func (g *guards) recountAllOrphans(now time.Time) {
 	for _, it := range sortItems(maps.Keys(g.withOrphans)) {
 		g.recountOrphans(it, now)

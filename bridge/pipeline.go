@@ -54,7 +54,7 @@ func unknownError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("the source cannot report: %w", err)
+	return fmt.Errorf("the source cannot report it: %w", err)
 }
 
 // unknownReasonOf returns why nothing may be concluded about an entry of ours that
