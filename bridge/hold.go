@@ -14,55 +14,54 @@ import (
 )
 
 const (
-	// decisionTerm is how long a decision is kept for other replicas and for the
-	// next process. What it let go or kept is in the records of the guard.
+	// decisionTerm is how long a decision is recorded for other replicas and the next
+	// process. Its effect on each entry is in the records of the guard.
 	decisionTerm = 5 * time.Minute
 
-	// readTerm is how long replicas take at most to read a decision.
+	// readTerm is how long a replica takes to read a decision, at most.
 	readTerm = 3 * recordsEvery
 
-	// recordedEntries is how many entries of a hold standbys show.
+	// maxRecordedEntries is how many entries of a hold are recorded for standbys to show.
 	maxRecordedEntries = 20
 
-	// recordedKeys is how many keys a decision names. Of more it is good for the
-	// hold of that id alone.
+	// maxRecordedKeys is how many keys a decision names. A decision about more keys applies
+	// only to the hold with the same id.
 	maxRecordedKeys = 2000
 )
 
-// ErrUnrecorded says that a decision is not kept in the registry, which is what
-// a restart and other replicas know of it. On a hold of this process it counts
-// all the same.
+// ErrUnrecorded says that a decision is not recorded in the registry: a restart and other
+// replicas do not know it. A hold of this process follows it anyway.
 var ErrUnrecorded = errors.New("the decision is not recorded")
 
 // releaseDenied is what ends a denial.
 const releaseDenied = "for each entry once it is claimed again, and for all of them by approval"
 
-// ErrNoHold says that no hold has the id that was asked for, such as when its
-// set changed since it was shown.
+// ErrNoHold says that no hold has the given id, for instance because its entries changed
+// since it was shown.
 var ErrNoHold = errors.New("no such hold: its entries changed, or it has ended")
 
-// decision is what a person decided about a hold.
+// A decision is what an operator decided about a hold.
 type decision struct {
-	Approved bool        `json:"approved"` // else denied
+	Approved bool        `json:"approved"` // false: denied
 	Who      string      `json:"who"`
 	At       time.Time   `json:"at"`
-	Keys     []guard.Key `json:"keys,omitempty"` // that were shown; none where there are too many
+	Keys     []guard.Key `json:"keys,omitempty"` // of the hold; empty if there are more than maxRecordedKeys
 }
 
-// equal reports whether two decisions are one.
+// equal reports whether two records have the same decision.
 func (d decision) equal(o decision) bool {
 	return d.At.Equal(o.At) && d.Approved == o.Approved && d.Who == o.Who
 }
 
-// A shownHold is a hold as status shows it, with its keys.
+// A shownHold is a hold as status shows it, with its keys. It is immutable once shown.
 type shownHold struct {
 	Hold
 
 	keys    []guard.Key
-	firstID string // the id that it had first
+	firstID string // the id when the hold began: the id changes with the keys
 }
 
-// setFirstID records the id that a hold had first, which is that of the hold before.
+// setFirstID takes the first id from the same hold as it was shown before; nil: it is new.
 func (h *shownHold) setFirstID(before *shownHold) {
 	switch {
 	case h == nil:
@@ -73,7 +72,7 @@ func (h *shownHold) setFirstID(before *shownHold) {
 	}
 }
 
-// holds returns what is held and what was denied.
+// holds returns the hold and the denied entries that are shown.
 func (b *scope) holds() (all []*shownHold) {
 	for _, h := range []*shownHold{b.hold, b.denied} {
 		if h != nil {
@@ -83,7 +82,7 @@ func (b *scope) holds() (all []*shownHold) {
 	return all
 }
 
-// holdStatus returns a hold as status shows it; nil where there is none.
+// holdStatus returns a hold as status shows it; nil for nil.
 func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	if h == nil {
 		return nil
@@ -91,13 +90,15 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	where := sha256.Sum256([]byte(target + "\x00" + b.name))
 	out := &shownHold{keys: h.Keys, Hold: Hold{
 		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since, Count: len(h.Keys),
-		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.releaseText(h),
+		Reason:  fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services),
+		Release: b.releaseText(h),
 	}}
 	switch {
 	case b.pipeline == nil:
 		out.Reason = "bridge " + b.name + " is not configured"
 	case h.Emptied == 0:
-		out.Reason = fmt.Sprintf("%d of %d endpoints would be gone within %s", h.Lost, h.Endpoints, b.guard.Options.Window)
+		window := b.guard.Options.Window
+		out.Reason = fmt.Sprintf("%d of %d endpoints would be gone within %s", h.Lost, h.Endpoints, window)
 	}
 	for _, k := range h.Keys {
 		if n := len(out.Groups); n == 0 || out.Groups[n-1] != k.Service {
@@ -108,7 +109,7 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *shownHold {
 	return out
 }
 
-// releaseText says what ends a hold.
+// releaseText returns what ends a hold.
 func (b *scope) releaseText(h *guard.Hold) string {
 	switch confirm := b.guard.Options.Confirm; {
 	case b.guard.Options.Mode == GuardWarn:
@@ -122,10 +123,11 @@ func (b *scope) releaseText(h *guard.Hold) string {
 	case h.Person:
 		return "only when an operator approves it: the source now offers none of the stored endpoints"
 	}
-	return "by approval, or if the source confirms it over a new connection " + b.guard.Options.Confirm.String() + " after it began"
+	return "by approval, or if the source confirms it over a new connection " +
+		b.guard.Options.Confirm.String() + " after it began"
 }
 
-// holdEndText says how the hold that is shown ended.
+// holdEndText returns how the hold that is shown ended.
 func (b *scope) holdEndText(cause string) string {
 	if b.hold == nil {
 		return "hold ended: " + cause
@@ -133,10 +135,11 @@ func (b *scope) holdEndText(cause string) string {
 	return "hold " + b.hold.ID + " ended: " + cause
 }
 
-// showHold reports a hold that began, changed or ended.
+// showHold updates what is shown of the hold of a scope, and reports if it began, changed or
+// ended.
 func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
-	before := b.hold
-	b.hold, b.denied = b.holdStatus(g.state.opts.Target, b.guard.Hold()), b.holdStatus(g.state.opts.Target, b.guard.Denied())
+	before, target := b.hold, g.state.opts.Target
+	b.hold, b.denied = b.holdStatus(target, b.guard.Hold()), b.holdStatus(target, b.guard.Denied())
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "an operator denied it", releaseDenied
 	}
@@ -149,7 +152,7 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 		}
 		g.state.journal.emitHoldEnd(b, before, cmp.Or(b.decisionText, why))
 	case h != nil && before == nil:
-		g.touchGroups(h.Groups, now) // whose services say from now on that they are held
+		g.touchGroups(h.Groups, now) // so that their services are shown as held
 		g.state.journal.emitHold(h.Hold, "held back")
 		g.state.journal.warnHold(b, h)
 	case h != nil && before.ID != h.ID:
@@ -161,9 +164,10 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	b.decisionText = ""
 }
 
-// decide applies a decision about a hold of this process, and has it recorded for
-// the others. What it returns receives the result of the first attempt to.
-func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, error) {
+// decide applies a decision about a hold of this process, and records it for other
+// processes. The channel receives the result of the first attempt to record it. It fails
+// with ErrNoHold if no replica shows the hold.
+func (g *guards) decide(id string, d decision, now time.Time) (recorded <-chan error, err error) {
 	d.At = now
 	if h := g.hold(id); h != nil {
 		g.applyDecision(id, d, h, now)
@@ -173,18 +177,18 @@ func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, err
 	} else if !slices.ContainsFunc(g.otherHolds(), func(h Hold) bool { return h.ID == id }) {
 		return nil, ErrNoHold
 	}
-	tried := make(chan error, 1)
+	firstAttempt := make(chan error, 1)
 	if !g.state.records.canStore {
-		tried <- errNoRecords
-		return tried, nil
+		firstAttempt <- errNoRecords
+		return firstAttempt, nil
 	}
 	r := newPendingRecord(recordDecisions, id, d)
-	r.firstAttempt = tried
+	r.firstAttempt = firstAttempt
 	g.state.records.enqueue(r)
-	return tried, nil
+	return firstAttempt, nil
 }
 
-// hold returns the hold of this process that has an id; nil where none has.
+// hold returns the hold of this process with the given id; nil if there is none.
 func (g *guards) hold(id string) *shownHold {
 	for _, b := range g.scopes {
 		for _, h := range b.holds() {
@@ -196,8 +200,8 @@ func (g *guards) hold(id string) *shownHold {
 	return nil
 }
 
-// applyDecision applies to the guards what a person decided about the hold of an id or, if
-// it ended, about the keys that it had.
+// applyDecision applies a decision to the guards: to the keys of the hold or, if the hold is
+// nil because it ended, to the keys that the decision names.
 func (g *guards) applyDecision(id string, d decision, h *shownHold, now time.Time) {
 	g.state.records.appliedDecisions[id] = d
 	if h != nil {
@@ -208,7 +212,7 @@ func (g *guards) applyDecision(id string, d decision, h *shownHold, now time.Tim
 	}
 }
 
-// decideKeys applies to one guard what a person decided about candidates.
+// decideKeys applies a decision to those of its keys that are candidates of one guard.
 func (g *guards) decideKeys(b *scope, id string, d decision, now time.Time) {
 	fate, what := guard.Denied, "denied by "+d.Who
 	if d.Approved {
@@ -229,10 +233,12 @@ func (g *guards) decideKeys(b *scope, id string, d decision, now time.Time) {
 		e.Kind, e.What, e.Why, e.Release = EventRelease, "hold ended", what, ""
 	}
 	g.state.journal.emit(e)
-	g.state.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
+	g.state.opts.Log.Info("hold decided",
+		"bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
 }
 
-// applyRecorded applies decisions that were recorded.
+// applyRecorded applies recorded decisions, and deletes the records of those that are old or
+// carried out.
 func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 	if !g.state.mayJudge() {
 		return
@@ -245,7 +251,8 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 		d := decisions[id]
 		age := now.Sub(d.At).Abs()
 		old := age >= decisionTerm
-		if !g.state.records.appliedDecisions[id].equal(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
+		isApplicable := !old && len(d.Keys) > 0 || g.hold(id) != nil // a decision without keys waits for its hold
+		if isApplicable && !g.state.records.appliedDecisions[id].equal(d) {
 			g.applyDecision(id, d, g.hold(id), now)
 		}
 		if (old || g.carriedOut(d, age)) && g.state.leads() && g.hold(id) == nil {
@@ -254,13 +261,14 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 	}
 }
 
-// carriedOut reports whether every replica had the time to read a decision, and none
-// of its keys is an orphan. Of another loss it must not count in the next process.
+// carriedOut reports whether every replica had time to read a decision, and none of its keys
+// is an orphan any more. The next process must not apply it to another loss.
 func (g *guards) carriedOut(d decision, age time.Duration) bool {
-	return len(d.Keys) > 0 && age >= readTerm && !slices.ContainsFunc(d.Keys, func(k guard.Key) bool { return g.orphan(k) != nil })
+	isOrphan := func(k guard.Key) bool { return g.orphan(k) != nil }
+	return len(d.Keys) > 0 && age >= readTerm && !slices.ContainsFunc(d.Keys, isOrphan)
 }
 
-// orphan returns the orphan of a key; nil where none is known.
+// orphan returns the orphan of a key; nil if there is none.
 func (g *guards) orphan(k guard.Key) *orphan {
 	if it := g.state.agenda.items[k.Service]; it != nil {
 		return it.orphans[k.Key]
@@ -268,13 +276,14 @@ func (g *guards) orphan(k guard.Key) *orphan {
 	return nil
 }
 
-// publishHolds has the holds of this leader recorded in place of those that are,
-// so that standbys show them.
+// publishHolds records the holds of this leader instead of those recorded so far, so that
+// standbys show them.
 func (g *guards) publishHolds() {
-	if !g.state.leads() || !g.state.mayJudge() || g.judgementDue() { // the holds of the leader before may be its own in a moment
+	// Until this leader has judged, it may still find the holds of the leader before.
+	if !g.state.leads() || !g.state.mayJudge() || g.judgementDue() {
 		return
 	}
-	ours := make(map[string]bool)
+	records, ours := g.state.records, make(map[string]bool)
 	for _, b := range g.scopes {
 		for _, h := range b.holds() {
 			if g.state.opts.Election == nil {
@@ -283,30 +292,31 @@ func (g *guards) publishHolds() {
 			shown := h.Hold
 			shown.Entries = shown.Entries[:min(len(shown.Entries), maxRecordedEntries)]
 			shown.Groups = shown.Groups[:min(len(shown.Groups), maxRecordedEntries)]
-			if next := newPendingRecord(recordHolds, shown.ID, shown); next.text != newPendingRecord(recordHolds, shown.ID, g.state.records.holds[shown.ID]).text {
-				g.state.records.enqueue(next)
+			next := newPendingRecord(recordHolds, shown.ID, shown)
+			if next.text != newPendingRecord(recordHolds, shown.ID, records.holds[shown.ID]).text {
+				records.enqueue(next)
 			}
 			ours[shown.ID] = true
 		}
 	}
-	for id := range g.state.records.holds {
+	for id := range records.holds {
 		if !ours[id] {
-			g.state.records.store(recordHolds, id, nil)
+			records.store(recordHolds, id, nil)
 		}
 	}
 }
 
-// otherHolds returns the holds that another replica recorded and that are none of
-// this process, in the order of their ids.
+// otherHolds returns the recorded holds that this process does not have, by id.
 func (g *guards) otherHolds() (list []Hold) {
 	for _, id := range slices.Sorted(maps.Keys(g.state.records.holds)) {
-		if h := g.state.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else nobody's
+		if h := g.state.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else it is not a hold
 			list = append(list, h)
 		}
 	}
 	return list
 }
 
+// holdList returns the holds that status shows: those of this process, and then the others.
 func (g *guards) holdList() []Hold {
 	list := make([]Hold, 0, len(g.scopes))
 	for _, b := range g.scopes {

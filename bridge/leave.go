@@ -8,23 +8,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// handover is how long our last endpoints of a group stay after they were marked as
-// leaving: time for another owner to see that and to store its own. Where one has, they
-// go at once.
+// handover is how long our last endpoints of a group are kept after they were marked as
+// leaving, so that another owner can see the mark and store its own entries. Once it has,
+// ours are deleted at once.
 const handover = 3 * time.Second
 
-// markLeaving has our last endpoints of a group be marked as leaving before they are deleted.
-// Consumers that find a group empty, if only for milliseconds, fail calls for seconds, and
-// another owner that waits for these keys would store its entries only afterwards.
+// markLeaving replaces the deletion of our last endpoints of a group by a mark, and allows
+// the deletion after the handover. Without it another owner that waits for these keys would
+// store its entries only after the deletion. Consumers that find a group empty, if only for
+// milliseconds, fail calls for seconds.
 func (d *draft) markLeaving(change registry.Change) registry.Change {
 	it := d.item
-	if d.state.target.Leave == nil || countEndpoints(change.Delete) == 0 ||
-		slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+	if d.state.target.Leave == nil || countEndpoints(change.Delete) == 0 || hasEndpoint(change.Want) {
 		it.leavingSince = time.Time{}
 		return change
 	}
 	puts, waits := d.leavingMarks(change)
-	if len(puts) > 0 || it.leavingSince.IsZero() { // zero: an earlier process marked them
+	if len(puts) > 0 || it.leavingSince.IsZero() { // if zero, an earlier process marked them
 		it.leavingSince = d.now
 	}
 	at := it.leavingSince.Add(handover)
@@ -33,7 +33,9 @@ func (d *draft) markLeaving(change registry.Change) registry.Change {
 	}
 	it.wakeAt = soonest(it.wakeAt, at)
 	change = change.Keep(func(h registry.Stored) bool {
-		n := omission{reason: ReasonWaiting, detail: "marked as leaving, so that another owner can store its entries first"}
+		n := omission{
+			reason: ReasonWaiting, detail: "marked as leaving, so that another owner can store its entries first",
+		}
 		if o := it.orphans[h.Key]; o != nil {
 			n.origin = o.Origin
 		}
@@ -43,8 +45,9 @@ func (d *draft) markLeaving(change registry.Change) registry.Change {
 	return withPuts(change, puts)
 }
 
-// leavingMarks returns the writes that mark endpoints as leaving, and whether there are any that
-// another owner may still wait for. One that the target refuses to mark is not waited for.
+// leavingMarks returns the writes that mark endpoints as leaving, and whether another owner
+// may still wait for any of them. The bridge does not wait for an endpoint that the target
+// refuses to mark.
 func (d *draft) leavingMarks(change registry.Change) (puts []registry.Write, waits bool) {
 	marked := make(map[string]bool)
 	for _, h := range change.Delete {
@@ -54,22 +57,23 @@ func (d *draft) leavingMarks(change registry.Change) (puts []registry.Write, wai
 		if !registry.IsEndpoint(h.Key) || !h.Live || d.state.planner.Taken(change.Group, h.Key) {
 			continue
 		}
-		left := d.state.target.Leave(h.Entry)
-		if refused, tried := d.item.refusals[h.Key]; tried && refused.value == left.Value {
+		leaving := d.state.target.Leave(h.Entry)
+		if refused, tried := d.item.refusals[h.Key]; tried && refused.value == leaving.Value {
 			continue
 		}
 		if waits = true; !marked[h.Key] {
-			puts, marked[h.Key] = append(puts, registry.Write{New: left, Old: &h}), true
+			puts, marked[h.Key] = append(puts, registry.Write{New: leaving, Old: &h}), true
 		}
 	}
 	return puts, waits
 }
 
-// withPuts returns a change with further writes, of entries that are in Want.
+// withPuts returns a change with further writes, which replace entries of Want.
 func withPuts(change registry.Change, puts []registry.Write) registry.Change {
 	for _, w := range puts {
 		change.Put = append(slices.Clip(change.Put), w)
-		change.Want = append(slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return e == w.Old.Entry }), w.New)
+		isOld := func(e registry.Entry) bool { return e == w.Old.Entry }
+		change.Want = append(slices.DeleteFunc(slices.Clone(change.Want), isOld), w.New)
 	}
 	slices.SortStableFunc(change.Put, func(a, b registry.Write) int { return strings.Compare(a.New.Key, b.New.Key) })
 	change.Want = registry.Sorted(change.Want)

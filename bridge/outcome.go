@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// CallDone handles the outcome of a call and puts its group back on the agenda.
+// CallDone handles the outcome of a call, and puts its group back on the agenda.
 func (e *engine) CallDone(o outcome, now time.Time) {
 	e.calls--
 	if o.isCheck() {
@@ -41,8 +41,8 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 	e.readChanged(o.item, now)
 }
 
-// applyList handles the target's list of groups and puts those that are new
-// on the agenda.
+// applyList handles the target's list of groups: new groups are put on the agenda. The first
+// list makes all claims due.
 func (e *engine) applyList(o outcome, now time.Time) {
 	before := e.state.listed
 	e.state.listed, e.state.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
@@ -60,7 +60,10 @@ func (e *engine) applyList(o outcome, now time.Time) {
 	if !e.state.records.drainedRead {
 		e.state.records.additionsWaitUntil = now.Add(recordsAwaited)
 	}
-	e.state.planner.Forget(func(group registry.Group) bool { _, there := e.state.listed[group]; return there })
+	e.state.planner.Forget(func(group registry.Group) bool {
+		_, listed := e.state.listed[group]
+		return listed
+	})
 	if before != nil {
 		return
 	}
@@ -69,11 +72,12 @@ func (e *engine) applyList(o outcome, now time.Time) {
 	}
 }
 
-// applyReading handles what a group holds. The group is looked at once more, to write
-// what has to be: in the place that it had, for a reading does not stay recent.
+// applyReading handles the content of a group. The group becomes due again for the write, at
+// the place that it had in the queue, before the read is too old to delete by.
 func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
-	// Who writes nothing reads what others write; and another owner may replace what leaves.
+	// Differences are drift, except in a standby, which reads what the leader writes, and
+	// while our entries are leaving, which another owner may replace.
 	believed := (it.wasBelieved || !it.readAt.IsZero()) && it.leavingSince.IsZero() && e.state.acts()
 	e.state.drains.observe(it.group, o.stored)
 	differs := e.state.planner.Observe(it.group, o.stored) && believed
@@ -88,7 +92,8 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 		e.state.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.statusCache.lastRead = now, o.watch, now
-	it.isArrival = it.isArrival && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner })
+	isOurs := func(h registry.Stored) bool { return h.Owner == e.state.opts.Owner }
+	it.isArrival = it.isArrival && !slices.ContainsFunc(o.stored, isOurs)
 	e.guards.recountOrphans(it, now)
 	e.markRead(it.group, now)
 	if it.pace.pending() {
@@ -98,8 +103,8 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 	}
 }
 
-// markRead records that a group was read or cannot be; when it was the last of
-// those listed at first, orphans may be judged.
+// markRead records that a group was read, or cannot be read. After the last of the groups
+// that were listed first, orphans may be judged.
 func (e *engine) markRead(group registry.Group, now time.Time) {
 	if _, waiting := e.state.unread[group]; !waiting {
 		return
@@ -111,10 +116,10 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 	}
 }
 
-// applyWrite records that a change was applied, and has it read back where the target
-// asks for that, or where the group is not watched yet. After a reading back that found something missing the next is twice
-// as late, so that a group that never comes out as it should costs no more than its
-// refreshes in the end.
+// applyWrite records that a change was applied. It schedules the read that verifies the
+// write, if the target requires one, or the read that begins a watch. After each mismatch
+// the next verification is twice as late, so that a group that others keep overwriting costs
+// no more than its refreshes in the end.
 func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
 	e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)
@@ -126,14 +131,16 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it.markCaughtUp()
 	switch {
 	case e.state.target.VerifyAfter > 0:
-		it.checkAt = now.Add(registry.Backoff{Min: e.state.target.VerifyAfter, Max: max(e.state.target.VerifyAfter, e.state.opts.Refresh)}.After(it.mismatches + 1))
-	case !it.watched && e.watches(it): // it was never read; a reading begins the watch
+		verifyAfter := e.state.target.VerifyAfter
+		backoff := registry.Backoff{Min: verifyAfter, Max: max(verifyAfter, e.state.opts.Refresh)}
+		it.checkAt = now.Add(backoff.After(it.mismatches + 1))
+	case !it.watched && e.watches(it): // the group was never read
 		it.checkAt = now
 	}
 	switch {
 	case it.pace.pending():
 		e.state.agenda.enqueueChange(it)
-	case len(it.refusals) > 0: // some may be written by now
+	case len(it.refusals) > 0: // the write may have removed the cause of some
 		it.enqueue(&e.state.agenda.changes, now)
 	default:
 		e.park(it)
@@ -141,7 +148,8 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it.readAgainIfAsked(now)
 }
 
-// finishItem puts a group aside in which there is nothing to do.
+// finishItem handles a group in which there is nothing to do: it forgets a group without
+// claims and entries, and parks any other.
 func (e *engine) finishItem(it *item, now time.Time) {
 	e.clearFailure(it)
 	it.markCaughtUp()
@@ -149,8 +157,8 @@ func (e *engine) finishItem(it *item, now time.Time) {
 	if !it.unchecked() {
 		it.mismatches = 0
 	}
-	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.pace.writtenAt) >= e.state.opts.Debounce
-	if idle && !e.contradictions.has(it.group) && e.state.planner.Drop(it.group) {
+	isIdle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.pace.writtenAt) >= e.state.opts.Debounce
+	if isIdle && !e.contradictions.has(it.group) && e.state.planner.Drop(it.group) {
 		it.markDirty()
 		delete(e.state.agenda.items, it.group)
 		return
@@ -158,7 +166,8 @@ func (e *engine) finishItem(it *item, now time.Time) {
 	e.park(it)
 }
 
-// park makes a group due when a deletion that waits may go, or for a refresh.
+// park makes a group due for its next refresh, or earlier for a waiting deletion, a
+// verification or a retry of what was refused.
 func (e *engine) park(it *item) {
 	refresh := it.refreshAt(e.state.opts.Refresh)
 	if it.unchecked() {
@@ -175,6 +184,7 @@ func (e *engine) park(it *item) {
 	it.parked = true
 }
 
+// clearFailure ends the failures of a group.
 func (e *engine) clearFailure(it *item) {
 	it.races, it.notBefore = 0, time.Time{}
 	if it.attempts == 0 {
@@ -187,10 +197,11 @@ func (e *engine) clearFailure(it *item) {
 	}
 }
 
-// applyRefusal records which keys of a change the target refused; the others
-// were written. Where it names none, all that was to be put is refused, or else
-// all that was to be deleted, and the group is read, because some may have been
-// written. Deletions are then tried without what was to be put.
+// applyRefusal records which keys of a change the target refused; the others were written.
+//
+// If the target names no keys, all writes count as refused or, in a change without writes,
+// all deletions. The group is read, because some entries may have been written. The
+// deletions are then tried without the writes.
 func (e *engine) applyRefusal(o outcome, now time.Time) {
 	it, tried := o.item, values(o.change)
 	refused, named := errors.AsType[registry.Refused](o.err)
@@ -218,12 +229,12 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 		e.applyWrite(o, now)
 		return
 	}
-	e.guards.recountOrphans(it, now) // what is refused replaces nothing
+	e.guards.recountOrphans(it, now) // a refused entry is no replacement
 	it.enqueue(&e.state.agenda.changes, now)
 	it.readAgainIfAsked(now)
 }
 
-// unnamed returns what counts as refused of a change that is refused with no key named.
+// unnamed returns the keys that count as refused if the target names none.
 func unnamed(c registry.Change, err error) registry.Refused {
 	refused := make(registry.Refused, len(c.Put))
 	for _, w := range c.Put {
@@ -237,7 +248,7 @@ func unnamed(c registry.Change, err error) registry.Refused {
 	return refused
 }
 
-// applyFailure puts a group back that has to be read before it is written again.
+// applyFailure makes a group due for a retry. It has to be read before it is written again.
 func (e *engine) applyFailure(o outcome, now time.Time) {
 	it := o.item
 	it.readAt = time.Time{}
@@ -255,9 +266,11 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 	}
 	queue, wait := &e.state.agenda.changes, e.state.opts.Retry.After(it.attempts)
 	if it.refused() {
-		it.markCaughtUp() // it cannot be brought further
+		it.markCaughtUp() // no more can be done for it
 		if it.attempts == 1 {
-			e.state.journal.emit(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
+			e.state.journal.emit(Event{
+				Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error(),
+			})
 		}
 		queue, wait = &e.state.agenda.refreshes, e.state.opts.Retry.Max
 	}
@@ -267,8 +280,8 @@ func (e *engine) applyFailure(o outcome, now time.Time) {
 	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 }
 
-// applyRace puts a group back that another changed since it was read: it is read
-// again at once, and with growing waits only where that repeats.
+// applyRace makes a group due that another writer changed between our read and write. It is
+// read again at once; only repeated races wait.
 func (e *engine) applyRace(it *item, now time.Time) {
 	it.races++
 	if it.races == maxRaces {
@@ -282,14 +295,14 @@ func (e *engine) applyRace(it *item, now time.Time) {
 	e.state.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
 }
 
-// A refusal is what a target refuses under a key. It waits by itself, so that
-// what has to be written beside it is written when it is due.
+// A refusal is an entry that the target refused to store or delete. Only this entry waits
+// for a retry; other entries of its group are written when they are due.
 type refusal struct {
-	value string // that was to be stored or deleted
+	value string // to be stored or deleted
 	why   error
 }
 
-// values returns what a change stores or deletes, by key.
+// values returns the values that a change stores or deletes, by key.
 func values(c registry.Change) map[string]string {
 	all := make(map[string]string, len(c.Put)+len(c.Delete))
 	for _, h := range c.Delete {
@@ -301,9 +314,9 @@ func values(c registry.Change) map[string]string {
 	return all
 }
 
-// withholdRefused leaves out of a change what the target refuses, until there is
-// nothing else to write and it is time to try that again, all of it at once.
-// What is needed no more, or with another value, is refused no more.
+// withholdRefused removes the refused entries from a change. They are tried again together,
+// once their wait is over and nothing else is to be written. A refusal ends if its entry is
+// no longer needed, or needed with another value.
 func (d *draft) withholdRefused(change registry.Change) registry.Change {
 	if len(d.item.refusals) == 0 {
 		return change
@@ -314,14 +327,17 @@ func (d *draft) withholdRefused(change registry.Change) registry.Change {
 		return !still || value != r.value
 	})
 	d.addRefusals()
-	rest := change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })
-	if rest.Empty() && !d.now.Before(d.item.refusedAt) {
+	accepted := change.Without(func(key string) bool {
+		_, refused := d.item.refusals[key]
+		return refused
+	})
+	if accepted.Empty() && !d.now.Before(d.item.refusedAt) {
 		return change
 	}
-	return rest
+	return accepted
 }
 
-// addRefusals adds omissions of what is refused, by whom it is claimed or was.
+// addRefusals adds an omission for each origin whose entries are refused.
 func (d *draft) addRefusals() {
 	by := make(map[plan.Origin]registry.Refused)
 	for key, r := range d.item.refusals {
@@ -335,22 +351,23 @@ func (d *draft) addRefusals() {
 		by[origin][key] = r.why
 	}
 	for origin, keys := range by {
-		d.item.omissions = append(d.item.omissions, omission{origin: origin, reason: ReasonRefused, detail: keys.Error(), entries: len(keys)})
+		d.item.omissions = append(d.item.omissions, omission{
+			origin: origin, reason: ReasonRefused, detail: keys.Error(), entries: len(keys),
+		})
 	}
 }
 
-// A budget says how many calls a target is given at a time, and how many in a
-// second. After a call that failed it is half of what it was, and with each
-// round of calls that succeed one call more, up to what the options allow: a
-// target that throttles or breaks down is asked for less until it keeps up.
+// A budget limits the calls to a target, at a time and in a second. The window of calls at a
+// time is halved by a failed call, and grows by one with each round of successful calls, up
+// to Options.Workers. So a target that throttles or breaks down receives fewer calls.
 type budget struct {
-	opts      *Options // Workers and Rate
-	window    float64  // calls at a time by now; 0: as many as there are workers
-	cutAt     time.Time
-	paidUntil time.Time // up to when calls were made in advance, by the rate
+	opts      *Options  // Workers and Rate
+	window    float64   // calls at a time; 0: Workers
+	cutAt     time.Time // when the window was last halved
+	paidUntil time.Time // until when the rate is used up
 }
 
-// burst is for how long calls may be made in advance of the rate.
+// burst is how far calls may be ahead of the rate.
 const burst = 100 * time.Millisecond
 
 // maxCalls returns how many calls may be in flight.
@@ -369,7 +386,7 @@ func (b *budget) nextCallAt() time.Time {
 	return b.paidUntil.Add(-burst)
 }
 
-// pay records that a call begins. A smaller window makes the rate smaller too.
+// pay records that a call begins. A smaller window reduces the rate, too.
 func (b *budget) pay(now time.Time) {
 	if b.opts.Rate > 0 {
 		rate := b.opts.Rate * float64(b.maxCalls()) / float64(b.opts.Workers)
@@ -377,9 +394,8 @@ func (b *budget) pay(now time.Time) {
 	}
 }
 
-// callDone handles the result of a call. Failures of calls that began before the
-// window was cut last say nothing new, and a refusal or a race says nothing of
-// how much the target can handle.
+// callDone handles the result of a call. Calls that began before the window was last halved
+// do not halve it again. Refusals and races are no sign of overload.
 func (b *budget) callDone(began time.Time, err error, now time.Time) {
 	switch {
 	case err == nil:
