@@ -145,6 +145,23 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestDesign_Paths: each file and directory that the design, its records and CONTRIBUTING name
+// exists.
+func TestDesign_Paths(t *testing.T) {
+	records, err := filepath.Glob("adr/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := regexp.MustCompile("`((?:[a-z]+/)+(?:[a-z_]+\\.go)?)`")
+	for _, page := range append(records, "design.md", "../CONTRIBUTING.md") {
+		for _, m := range path.FindAllStringSubmatch(read(t, page), -1) {
+			if _, err := os.Stat(filepath.Join("..", filepath.FromSlash(m[1]))); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
 func TestReadme_Configuration(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "../README.md"), "```yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
