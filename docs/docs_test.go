@@ -152,7 +152,7 @@ func TestDesign_Paths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := regexp.MustCompile("`((?:[a-z]+/)+(?:[a-z_]+\\.go)?)`")
+	path := regexp.MustCompile("`((?:[a-z-]+/)+[a-z_]+\\.go|(?:[a-z-]+/){2,})`")
 	for _, page := range append(records, "design.md", "../CONTRIBUTING.md") {
 		for _, m := range path.FindAllStringSubmatch(read(t, page), -1) {
 			if _, err := os.Stat(filepath.Join("..", filepath.FromSlash(m[1]))); err != nil {
