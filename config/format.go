@@ -17,7 +17,7 @@ type Format struct {
 	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry. Empty: /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" check:"path" doc:"For dubbo-application: the ZooKeeper path of the metadata of applications and of the mapping from interfaces to applications."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" check:"group" doc:"The Nacos group."`
-	Service  string         `yaml:"service" default:"*" doc:"A pattern for service names in formats with plain names. The * is replaced by the name from a rule, or by the application's. Dubbo's formats do not accept it."`
+	Service  string         `yaml:"service" default:"*" doc:"A pattern for service names in formats with plain names. The * is replaced by the name from a rule or from the application. Dubbo's formats do not accept a pattern."`
 	Join     bool           `yaml:"join" doc:"Merge services of a mesh that map to the same plain name; otherwise only the first is written. They are always merged where a bridge from a registry writes, too."`
 	Protocol string         `yaml:"protocol" check:"protocol" doc:"The RPC protocol if neither a rule nor the source says it. Empty: tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port. The first rule that matches applies."`

@@ -84,7 +84,7 @@ func TestMetrics(t *testing.T) {
 	m.LimitUsage("zk", "znode_children_bytes", 0.5)
 	text := scrape(t, m)
 	for name, line := range map[string]string{
-		"what is running":                    `xdsbridge_build_info{go_version="`,
+		"the running build":                  `xdsbridge_build_info{go_version="`,
 		"streams":                            `xdsbridge_xds_streams_total{registry="mesh"} 2`,
 		"streams lost":                       `xdsbridge_sessions_lost_total{registry="mesh"} 1`,
 		"sessions lost":                      `xdsbridge_sessions_lost_total{registry="zk"} 1`,
@@ -105,7 +105,7 @@ func TestMetrics(t *testing.T) {
 		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",listen="",method="read",registry="zk"} 1`,
 		"write latency":                      `xdsbridge_rpc_duration_seconds_count{listen="",method="write",registry="zk"} 2`,
 		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{bridge="b",le="0.005"} 1`,
-		"reasons of what is withheld":        `xdsbridge_changes_withheld_total{bridge="b",listen="",reason="conflict",registry="zk"} 1`,
+		"reasons of withheld writes":         `xdsbridge_changes_withheld_total{bridge="b",listen="",reason="conflict",registry="zk"} 1`,
 		"debounce":                           `xdsbridge_events_coalesced_total{listen="",registry="zk"} 1`,
 		"drift":                              `xdsbridge_drift_found_total{listen="",registry="zk"} 1`,
 		"retries":                            `xdsbridge_retries_total{listen="",registry="zk"} 1`,
@@ -115,8 +115,8 @@ func TestMetrics(t *testing.T) {
 		"a stale source":                     `xdsbridge_source_stale{registry="mesh"} 1`,
 		"services of a source":               `xdsbridge_services{listen="",registry="mesh",role="source"} 7`,
 		"instances of a source":              `xdsbridge_endpoints{health="healthy",listen="",registry="mesh",role="source"} 9`,
-		"instances of ours":                  `xdsbridge_endpoints{health="",listen="",registry="zk",role="owned"} 11`,
-		"instances of others":                `xdsbridge_endpoints{health="",listen="",registry="zk",role="foreign"} 3`,
+		"entries of the owner":               `xdsbridge_endpoints{health="",listen="",registry="zk",role="owned"} 11`,
+		"entries of others":                  `xdsbridge_endpoints{health="",listen="",registry="zk",role="foreign"} 3`,
 		"inputs left out":                    `xdsbridge_invalid_inputs{registry="mesh"} 1`,
 		"services that cannot be written":    `xdsbridge_unwritable_services{listen="",registry="zk"} 1`,
 		"services by reason":                 `xdsbridge_service_reasons{bridge="b",listen="",reason="synced",registry="zk"} 2`,
