@@ -87,7 +87,7 @@ type recordStore struct {
 	appliedDecisions   map[string]decision // by id of their holds
 }
 
-func newRecordStore(kept, dry bool) *recordStore { //nolint:revive // of the target and the loop, not modes
+func newRecordStore(kept, dry bool) *recordStore {
 	return &recordStore{
 		canRead: kept, canStore: kept && !dry, guardsRead: !kept, drainedRead: !kept,
 		pending: make(map[recordName]pendingRecord), guards: make(map[string]map[registry.Group]guard.Record), appliedDecisions: make(map[string]decision),

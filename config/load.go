@@ -118,8 +118,10 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 		}
 		if root != nil {
 			at := doc.Body.GetToken().Position
-			return nil, &Error{File: name, Line: at.Line, Column: at.Column,
-				Message: "a second YAML document; write the configuration as one"}
+			return nil, &Error{
+				File: name, Line: at.Line, Column: at.Column,
+				Message: "a second YAML document; write the configuration as one",
+			}
 		}
 		root = doc.Body
 	}

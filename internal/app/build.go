@@ -402,12 +402,12 @@ func newSigner(file string) (s *metadata.Signer, keysHash string, err error) {
 	if file == "" {
 		return nil, "", nil
 	}
-	keys, err := config.ReadKeys(file)
+	secrets, err := config.ReadKeys(file)
 	if err != nil {
 		return nil, "", err
 	}
-	raw := make([][]byte, 0, len(keys))
-	for _, k := range keys {
+	raw := make([][]byte, 0, len(secrets))
+	for _, k := range secrets {
 		raw = append(raw, []byte(k.Reveal()))
 	}
 	return metadata.NewSigner(raw...), fmt.Sprintf("%x", sha256.Sum256(bytes.Join(raw, []byte("\n")))), nil

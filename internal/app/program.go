@@ -57,7 +57,7 @@ func (p *Program) Run(ctx context.Context) error {
 func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
 
 func (p *Program) run(ctx context.Context, o buildOptions) error {
-	b, err := newBuilder(p, o) //nolint:contextcheck // connections outlive what makes them
+	b, err := newBuilder(p, o)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 
 // RunOnce brings everything in sync, and returns the status of each target then.
 func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	r, err := newRuntime(p, buildOptions{}) //nolint:contextcheck // connections outlive what makes them
+	r, err := newRuntime(p, buildOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 
 // Plan reads every source and every target, and returns what Run would write.
 func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
-	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 
 // Preflight tries everything that Run requires of each registry.
 func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]preflight.Finding, error) {
-	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true})
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,9 @@ func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 }
 
 // Question implements dependency.Asker.
-func (a askers) Question(ref metadata.Ref) string { return a[projection.PlaceOf(ref.Group)].Question(ref) }
+func (a askers) Question(ref metadata.Ref) string {
+	return a[projection.PlaceOf(ref.Group)].Question(ref)
+}
 
 // boundSource is one source with its table. It runs once, however many bridges
 // read it.

@@ -129,7 +129,6 @@ func (d delta) receive() (Request, error) {
 }
 
 func (d delta) send(a Answer) error {
-
 	return d.Send(&discoveryv3.DeltaDiscoveryResponse{
 		TypeUrl: a.Type, SystemVersionInfo: a.Version, Nonce: a.Nonce,
 		Resources: a.Resources, RemovedResources: a.Removed,

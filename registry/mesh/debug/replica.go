@@ -24,33 +24,33 @@ func (r *polledReplica) isUsed() bool { return !r.unlisted || r.err == nil }
 
 // setListing starts to read new replicas. A replica that is no longer listed is
 // read until it stops answering; only then its reading is dropped.
-func (s *readerLoop) setListing(ctx context.Context, l Listing) {
-	if l.Err != nil {
-		l.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.Err}
+func (l *readerLoop) setListing(ctx context.Context, listing Listing) {
+	if listing.Err != nil {
+		listing.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: listing.Err}
 	}
-	if (l.Err == nil) != (s.listErr == nil) {
-		s.dirty = true
-		if l.Err != nil {
-			s.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", l.Err)
+	if (listing.Err == nil) != (l.listErr == nil) {
+		l.dirty = true
+		if listing.Err != nil {
+			l.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", listing.Err)
 		} else {
-			s.o.Log.Info("replicas of istiod listed again", "replicas", len(l.Replicas))
+			l.o.Log.Info("replicas of istiod listed again", "replicas", len(listing.Replicas))
 		}
 	}
-	s.listErr = l.Err
-	if l.Err != nil {
+	l.listErr = listing.Err
+	if listing.Err != nil {
 		return
 	}
-	for _, address := range l.Replicas {
-		if s.replicas[address] == nil {
-			s.start(ctx, address)
+	for _, address := range listing.Replicas {
+		if l.replicas[address] == nil {
+			l.start(ctx, address)
 		}
 	}
-	for address, r := range s.replicas {
+	for address, r := range l.replicas {
 		before := r.unlisted
-		r.unlisted = !slices.Contains(l.Replicas, address)
-		s.dirty = s.dirty || r.unlisted != before
-		if !s.removeUnlisted(r) && r.unlisted && !before {
-			s.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)
+		r.unlisted = !slices.Contains(listing.Replicas, address)
+		l.dirty = l.dirty || r.unlisted != before
+		if !l.removeUnlisted(r) && r.unlisted && !before {
+			l.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)
 		}
 	}
 }
