@@ -64,7 +64,7 @@ func TestURL_Errors(t *testing.T) {
 		"nacos+tls://127.0.0.1:8848?key=/key.pem":           "cert: missing beside key",
 		"nacos://shop:secret@127.0.0.1:8848":                "servers: want host:port alone",
 		"nacos://127.0.0.1:8848?username=shop":              "passwordFile: missing beside username",
-		"zookeeper://::1:2181":                              "written in brackets",
+		"zookeeper://::1:2181":                              "put the IPv6 address in brackets",
 		"nacos://127.0.0.1:8848?passwordFile=/password":     "username: missing beside passwordFile",
 	} {
 		_, err := client.Open(text, client.Options{}, all.Kinds()...)
