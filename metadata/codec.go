@@ -16,37 +16,38 @@ import (
 
 // An Encoder encodes services in one format.
 type Encoder interface {
-	// Kind is the name of the format, the Kind of its groups.
+	// Kind returns the name of the format, which is the Kind of its groups.
 	Kind() string
 
-	// Encode returns the entries of a service. Endpoints that are not Offered have
-	// none. The error is a *registry.LeftOut beside them, which says what the format
-	// cannot hold, a line each. It changes nothing for the other endpoints.
+	// Encode returns the entries of a service. Endpoints that are not Offered have no
+	// entries. With a *registry.LeftOut as its error the entries are still valid: it
+	// names the parts that the format cannot hold, one per line.
 	Encode(s *registry.Service) ([]registry.Entry, error)
 }
 
 // A Codec encodes and decodes services in one format. It is pure: equal inputs give
-// equal bytes on every replica, inputs are not changed, entries are in the order of
-// Entry.Compare. It is safe for use by many goroutines.
+// equal bytes on every replica, inputs are not changed, and entries are in the order of
+// Entry.Compare. It is safe for concurrent use.
 type Codec interface {
 	Encoder
 
-	// Place returns where the services lie that it decodes.
+	// Place returns the place of the services that it decodes.
 	Place() registry.Place
 
-	// Dependencies returns what has to be read before the entries can be decoded.
+	// Dependencies returns the entries that must be read before the given ones can be
+	// decoded.
 	Dependencies(entries []registry.Entry) []Ref
 
 	// Decode returns the services in the entries of any number of groups. Extras are
-	// the dependencies that were found. An entry that cannot be decoded is an error
-	// of its own, and the others are decoded.
+	// the dependencies that were found. An entry that cannot be decoded has an error
+	// and does not affect the other entries.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []DecodeError)
 }
 
 // Scoped is implemented by codecs whose services have other names than their groups.
 type Scoped interface {
-	// Scope returns the scope of all services that a group may have, in the form of
-	// registry.Table.Unknown.
+	// Scope returns the scope of all services that a group may have, as
+	// registry.Table.Unknown takes it.
 	Scope(group registry.Group) string
 }
 
@@ -58,7 +59,8 @@ func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
 	return group.String()
 }
 
-// Ref names an entry that a Codec depends on; with an empty key all of a group.
+// Ref names an entry that a Codec depends on, or with an empty key all entries of a
+// group.
 type Ref struct {
 	Group registry.Group
 	Key   string
@@ -78,8 +80,8 @@ func (f DecodeError) Error() string {
 // Unwrap returns the reason.
 func (f DecodeError) Unwrap() error { return f.Err }
 
-// Attributes yields the attributes of an endpoint, and those of its service that the
-// endpoint does not have itself, in no order.
+// Attributes yields the attributes of an endpoint, and those attributes of its service
+// that the endpoint does not override, in no order.
 func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for k, v := range e.Attributes {
@@ -110,12 +112,12 @@ func JSON(v any) string {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // of values that JSON does not have
+		panic(err) // only for values that JSON cannot encode
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// AppendText appends a text as JSON has it.
+// AppendText appends a text as a JSON string.
 func AppendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -125,7 +127,7 @@ func AppendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// AppendObject appends an object of JSON with n fields, in the given order.
+// AppendObject appends a JSON object with n fields, in the given order.
 func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte {
 	b = append(b, '{')
 	for i := range n {
@@ -138,7 +140,7 @@ func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte
 	return append(b, '}')
 }
 
-// AppendMap appends an object of JSON with the fields of a map, by key.
+// AppendMap appends a JSON object with the fields of a map, sorted by key.
 func AppendMap(b []byte, m map[string]string) []byte {
 	var room [32]string
 	keys := slices.AppendSeq(room[:0], maps.Keys(m))
@@ -146,7 +148,7 @@ func AppendMap(b []byte, m map[string]string) []byte {
 	return AppendObject(b, len(keys), func(i int) (string, string) { return keys[i], m[keys[i]] })
 }
 
-// A Replacement is how a changed entry replaces the old one in ZooKeeper. It depends
+// A Replacement is the way a changed entry replaces the old one in ZooKeeper. It depends
 // on what consumers of the format watch.
 type Replacement uint8
 
@@ -156,68 +158,70 @@ const (
 	InPlace Replacement = iota
 
 	// Recreated deletes the node and creates it again in one transaction. Consumers
-	// watch the names alone, and read the data when these change.
+	// watch only the names of nodes, and read the data when the names change.
 	Recreated
 
 	// Overlapping creates another node, and deletes the old one some time later.
-	// Consumers identify providers by the names of nodes, and would have none
+	// Consumers identify providers by the names of nodes. They would have no provider
 	// between a deletion and a creation.
 	Overlapping
 )
 
 // Omission is the reason to leave out an endpoint, or a key of its metadata, that
-// consumers of a format cannot or must not see. It is no failure of the format, and
-// the rest of the service is written and deleted as usual.
+// consumers of a format cannot or must not see. It is not a failure of the format:
+// everything else of the service is written and deleted as usual.
 type Omission struct{ Reason string }
 
 // Error returns the reason.
 func (u *Omission) Error() string { return u.Reason }
 
 // TagOmission returns why an endpoint with a tag is left out if tags are not written:
-// without it, consumers that ask for no tag would call the endpoint.
+// without the tag, consumers that request no tag would call the endpoint.
 func TagOmission(tag string) error {
-	return &Omission{"has tag " + naming.Quote(tag) + ", which hides it from consumers without one; the format carries it with tags: true"}
+	return &Omission{"has tag " + naming.Quote(tag) + ", which hides it from consumers without that tag; " +
+		"set tags: true to write it"}
 }
 
-// fails reports whether one of the reasons is no Omission.
-func fails(reasons []error) bool {
+// hasFailure reports whether one of the reasons is not an Omission.
+func hasFailure(reasons []error) bool {
 	return slices.ContainsFunc(reasons, func(err error) bool {
-		_, unfit := errors.AsType[*Omission](err)
-		return err != nil && !unfit
+		_, isOmission := errors.AsType[*Omission](err)
+		return err != nil && !isOmission
 	})
 }
 
 // Encoded returns the results of Encoder.Encode, from the entries of a service and
-// the reasons why the rest is left out.
+// the reasons why other parts of it are left out.
 func Encoded(entries []registry.Entry, left []error) ([]registry.Entry, error) {
 	reason := errors.Join(left...)
 	if reason == nil {
 		return entries, nil
 	}
 	out := &registry.LeftOut{Reason: reason}
-	if fails(left) && !slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+	hasEndpoint := slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
+	if hasFailure(left) && !hasEndpoint {
 		out.All = registry.Unwritable
 	}
 	return entries, out
 }
 
-// Reserved counts, by key, endpoints with metadata that consumers of a format would
-// read as their own.
+// Reserved counts, by key, the endpoints with a user's metadata under a key that
+// consumers of a format interpret themselves.
 type Reserved map[string]int
 
-// Omission returns which keys are left out, nil if none is.
+// Omission returns an error that names the keys that are left out, or nil if none is.
 func (r Reserved) Omission(format string) error {
 	if len(r) == 0 {
 		return nil
 	}
 	keys := slices.Sorted(maps.Keys(r))
 	most := slices.Max(slices.Collect(maps.Values(r)))
-	return &Omission{fmt.Sprintf("metadata %.200q left out of %s: consumers of %s read something else into it; metadata.rename can keep it",
-		strings.Join(keys, ", "), endpoints(most), format)}
+	return &Omission{fmt.Sprintf("metadata %.200q left out of %s: consumers of %s interpret it differently; "+
+		"use metadata.rename to keep it under another key", strings.Join(keys, ", "), endpoints(most), format)}
 }
 
-// PathOmission returns that the URL paths of endpoints are left out, nil if they have
-// none.
+// PathOmission returns an error about the URL paths of endpoints that are left out, or
+// nil if no endpoint has one.
 func PathOmission(s *registry.Service, where string) error {
 	n, example := 0, ""
 	for _, e := range s.Endpoints {
@@ -228,20 +232,23 @@ func PathOmission(s *registry.Service, where string) error {
 	if n == 0 {
 		return nil
 	}
-	return &Omission{fmt.Sprintf("path left out of %s, such as %s: %s has no place for it, and consumers have to know it", endpoints(n), naming.Quote(example), where)}
+	return &Omission{fmt.Sprintf("path left out of %s, such as %s: %s cannot store it, so consumers must know it",
+		endpoints(n), naming.Quote(example), where)}
 }
 
 func endpoints(n int) string { return registry.Counted(n, "endpoint", "endpoints") }
 
-// WeightOmission returns that the weights of n endpoints are left out, nil for 0.
+// WeightOmission returns an error about the weights of n endpoints that are left out, or
+// nil for 0.
 func WeightOmission(n int, format string) error {
 	if n == 0 {
 		return nil
 	}
-	return &Omission{fmt.Sprintf("weight left out of %s: consumers of %s know none in this registry", endpoints(n), format)}
+	return &Omission{fmt.Sprintf("weight left out of %s: consumers of %s have no weights in this registry",
+		endpoints(n), format)}
 }
 
-// maxHost is the length of the longest host name.
+// maxHost is the maximum length of a host name.
 const maxHost = 253
 
 // The reasons why an address or a protocol cannot be written.
@@ -251,7 +258,7 @@ var (
 	errHost  = errors.New("is neither an IP address nor a host name")
 )
 
-// CheckProtocol refuses what cannot be the scheme of a URL.
+// CheckProtocol refuses texts that cannot be the scheme of a URL.
 func CheckProtocol(s string) error {
 	if s == "" {
 		return fmt.Errorf("protocol %w", errEmpty)
@@ -265,15 +272,15 @@ func CheckProtocol(s string) error {
 	return nil
 }
 
-// CheckAddress refuses addresses that nobody can call. Sources decide which of the
-// others may be offered.
+// CheckAddress refuses addresses that no consumer can call. Which of the other addresses
+// may be offered is decided elsewhere.
 func CheckAddress(host string, port uint16) error {
 	if port == 0 {
 		return fmt.Errorf("%.80q: %w", host, errPort)
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.IsUnspecified() || addr.Zone() != "" {
-			return fmt.Errorf("%q cannot be called from elsewhere", host)
+			return fmt.Errorf("%q cannot be called from other machines", host)
 		}
 		return nil
 	}

@@ -9,13 +9,13 @@ import (
 )
 
 // Mapping is the interface mapping: the host addresses of service keys, and the keys
-// of addresses. It is immutable; the zero Mapping is empty. The results of its
-// methods are sorted, shared and must not be changed.
+// of addresses. It is immutable; the zero Mapping is empty. The results of its methods
+// are sorted and shared, and must not be changed.
 type Mapping struct {
 	hosts   map[naming.ServiceKey][]naming.HostAddress
 	keys    map[naming.HostAddress][]naming.ServiceKey
 	clients map[placement]string
-	without map[placement]Hosts // of those that not all endpoints provide
+	without map[placement]Hosts // see Without; empty for keys that all endpoints provide
 }
 
 // placement is a key at an address.
@@ -36,7 +36,7 @@ func NewMapping(claims iter.Seq[Claim]) Mapping {
 		p := placement{c.Key, c.Address}
 		if first, seen := m.clients[p]; seen {
 			m.clients[p] = min(first, c.Client)
-			m.setWithout(p, m.without[p].and(c.Without))
+			m.setWithout(p, m.without[p].intersect(c.Without))
 			continue
 		}
 		m.clients[p] = c.Client
@@ -70,8 +70,8 @@ func (m Mapping) Hosts(key naming.ServiceKey) []naming.HostAddress { return m.ho
 // Keys returns the keys of an address.
 func (m Mapping) Keys(address naming.HostAddress) []naming.ServiceKey { return m.keys[address] }
 
-// Client returns the id of a client that published a key for an address, the first in
-// order of several.
+// Client returns the id of the client that published a key for an address, or the first
+// in order of several clients.
 func (m Mapping) Client(key naming.ServiceKey, address naming.HostAddress) string {
 	return m.clients[placement{key, address}]
 }
@@ -92,8 +92,8 @@ func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
 	}
 }
 
-// Equal reports whether two mappings have the same keys, addresses and endpoints, of
-// any clients.
+// Equal reports whether two mappings have the same keys, addresses and endpoints. Their
+// clients may differ.
 func (m Mapping) Equal(o Mapping) bool {
 	return maps.EqualFunc(m.hosts, o.hosts, slices.Equal[[]naming.HostAddress]) && maps.Equal(m.without, o.without)
 }
@@ -102,7 +102,7 @@ func (m Mapping) Equal(o Mapping) bool {
 type KeyChange struct {
 	Key            naming.ServiceKey
 	Added, Removed []naming.HostAddress
-	Changed        []naming.HostAddress // of which other endpoints provide it
+	Changed        []naming.HostAddress // addresses of which other endpoints provide it now
 }
 
 // Since returns the differences to an older mapping, in key order.
@@ -111,7 +111,9 @@ func (m Mapping) Since(old Mapping) []KeyChange {
 	for key, now := range m.hosts {
 		before, changed := old.hosts[key], m.changed(old, key)
 		if !slices.Equal(now, before) || changed != nil {
-			changes = append(changes, KeyChange{Key: key, Added: without(now, before), Removed: without(before, now), Changed: changed})
+			changes = append(changes, KeyChange{
+				Key: key, Added: without(now, before), Removed: without(before, now), Changed: changed,
+			})
 		}
 	}
 	for key, before := range old.hosts {
@@ -123,10 +125,10 @@ func (m Mapping) Since(old Mapping) []KeyChange {
 	return changes
 }
 
-// changed returns the addresses that had a key before, and of which other endpoints
-// provide it now.
+// changed returns the addresses that had a key before and still have it, and of which
+// other endpoints provide it now.
 func (m Mapping) changed(old Mapping, key naming.ServiceKey) (all []naming.HostAddress) {
-	if len(m.without)+len(old.without) == 0 { // as nearly always
+	if len(m.without)+len(old.without) == 0 { // nearly always
 		return nil
 	}
 	for _, address := range m.hosts[key] {
@@ -138,7 +140,7 @@ func (m Mapping) changed(old Mapping, key naming.ServiceKey) (all []naming.HostA
 	return all
 }
 
-// without returns the elements of the first of two sorted lists that the second lacks.
+// without returns the elements of a that are not in b. Both are sorted.
 func without(a, b []naming.HostAddress) []naming.HostAddress {
 	var left []naming.HostAddress
 	for _, address := range a {
@@ -151,19 +153,19 @@ func without(a, b []naming.HostAddress) []naming.HostAddress {
 
 // The kinds of Conflict.
 const (
-	// ManyHosts is one key at several hosts. All of them serve it. Often it is a
-	// mistake that two applications provide one interface.
+	// ManyHosts is one key at several hosts. All of them serve it. Often two
+	// applications provide one interface by mistake.
 	ManyHosts ConflictKind = "many hosts"
 	// ManyPorts is one key at several ports of one host. All of them serve it, so that
-	// a provider can change its port.
+	// a provider can move to another port.
 	ManyPorts ConflictKind = "many ports"
 )
 
-// ConflictKind is how claims contradict each other.
+// ConflictKind is the kind of a contradiction between claims.
 type ConflictKind string
 
-// Conflict is a key with different claims. It is for people: the mapping has all of
-// them.
+// Conflict is a key with different claims. It is reported to operators; the mapping
+// contains all claims.
 type Conflict struct {
 	Kind      ConflictKind
 	Key       naming.ServiceKey
@@ -175,7 +177,7 @@ type Conflict struct {
 func (m Mapping) Conflicts() []Conflict {
 	var conflicts []Conflict
 	for key, addresses := range m.hosts {
-		if len(addresses) < 2 { // as of nearly all
+		if len(addresses) < 2 { // nearly always
 			continue
 		}
 		ports := make(map[string][]naming.HostAddress)

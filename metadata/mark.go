@@ -1,7 +1,7 @@
-// Package metadata turns services into the entries of a target (Projection),
-// marks whose an entry is and which registries it passed (Mark), and maps
-// service keys to host addresses (Mapping). It is pure: no I/O, no time. The
-// packages below it hold the codecs of the formats.
+// Package metadata turns services into the entries of a target (Projection), marks the
+// owner of an entry and the registries that it passed (Mark), and maps service keys to
+// host addresses (Mapping). It is pure: no I/O, no time. The packages below it contain
+// the codecs of the formats.
 package metadata
 
 import (
@@ -22,6 +22,10 @@ import (
 // parameter or a metadata key.
 const MarkKey = "xdsb"
 
+// KeyDubboRevision is the metadata in which an instance of Dubbo's application-level
+// format names the revision of its document.
+const KeyDubboRevision = "dubbo.metadata.revision"
+
 // The lengths of the parts of a mark, in bytes.
 const (
 	OwnerLen     = 6
@@ -30,21 +34,25 @@ const (
 	SignatureLen = 8
 )
 
-// signed precedes a signature. No digit of a mark is it, and nothing escapes it.
-const signed = "."
+// signatureSign precedes a signature. It is not a digit of a mark, and no registry
+// escapes it.
+const signatureSign = "."
 
-// leaving is behind the path of a mark whose owner is about to delete the entry. No
-// digit of a mark is it, so that a version that does not know it reads no mark.
-const leaving = "x"
+// leavingSign follows the path of a mark whose owner is about to delete the entry. It
+// is not a digit of a mark, so that versions that do not know it read no mark.
+const leavingSign = "x"
 
 // ErrMark is wrapped by every error about a mark that cannot be read.
 var ErrMark = errors.New("not an owner mark")
 
-// Mark says whose an entry is and which registries it passed. It is written as
-// owner, bridge and up to MaxHops hops without separators, an x where the owner is about
-// to delete the entry, and if a Signer signed it a full stop and the signature. That is at
-// most 35 bytes of [0-9a-vx.], which a URL, a label and a JSON string hold unescaped. All
-// replicas write the same.
+// Mark names the owner of an entry and the registries that the entry passed. Its parts
+// are written without separators:
+//
+//	owner bridge [hop]… [x] [.signature]
+//
+// The x says that the owner is about to delete the entry. The signature is that of a
+// Signer. A mark has at most 35 bytes of [0-9a-vx.], which are not escaped in a URL, a
+// label or a JSON string. All replicas write the same mark.
 type Mark struct {
 	Owner     string // Fingerprint of the owner id, OwnerLen bytes
 	Bridge    string // Fingerprint of the bridge's name, BridgeLen bytes
@@ -58,11 +66,11 @@ func NewMark(owner, bridge string) Mark {
 	return Mark{Owner: OwnerMark(owner), Bridge: Fingerprint(bridge, BridgeLen)}
 }
 
-// ownerPrefix begins the name of an owner of which only the mark is known. Names
-// of owners have no colon.
+// ownerPrefix begins the name of an owner of which only the mark is known. A configured
+// owner has no colon.
 const ownerPrefix = "mark:"
 
-// OwnerMark returns the mark of an owner's entries. The owner may be one of
+// OwnerMark returns the Mark.Owner of an owner. The owner may be a result of
 // UnnamedOwner.
 func OwnerMark(owner string) string {
 	if mark, ok := strings.CutPrefix(owner, ownerPrefix); ok {
@@ -71,17 +79,18 @@ func OwnerMark(owner string) string {
 	return Fingerprint(owner, OwnerLen)
 }
 
-// UnnamedOwner names an owner by the mark of its entries.
+// UnnamedOwner returns the name of an owner of which only the Mark.Owner is known.
 func UnnamedOwner(mark string) string { return ownerPrefix + mark }
 
-// IsUnnamed reports whether an owner is named by a mark.
+// IsUnnamed reports whether an owner is named by its mark.
 func IsUnnamed(owner string) bool {
 	mark, ok := strings.CutPrefix(owner, ownerPrefix)
 	m, err := ParseMark(mark + "000")
 	return ok && err == nil && m.Owner == mark
 }
 
-// Of returns the mark with the path of an endpoint; empty if it has no owner.
+// Of returns the mark with the path of an endpoint, and an empty text for a mark without
+// an owner. It fails if the path is too long.
 func (m Mark) Of(s *registry.Service, e *registry.Endpoint) (string, error) {
 	if m.Owner == "" {
 		return "", nil
@@ -107,38 +116,41 @@ func Fingerprint(s string, n int) string {
 func (m Mark) String() string {
 	s := m.Owner + m.Bridge + string(m.Path)
 	if m.Leaving {
-		s += leaving
+		s += leavingSign
 	}
 	if m.Signature != "" {
-		s += signed + m.Signature
+		s += signatureSign + m.Signature
 	}
 	return s
 }
 
-// ParseMark reads a stored mark. The error wraps ErrMark.
+// ParseMark parses a stored mark. The error wraps ErrMark.
 func ParseMark(s string) (Mark, error) {
 	const fixed = OwnerLen + BridgeLen
-	mark, signature, isSigned := strings.Cut(s, signed)
-	mark, isLeaving := strings.CutSuffix(mark, leaving)
+	mark, signature, isSigned := strings.Cut(s, signatureSign)
+	mark, isLeaving := strings.CutSuffix(mark, leavingSign)
 	if len(mark) < fixed || (len(mark)-fixed)%registry.HopLen != 0 || len(mark) > fixed+MaxHops*registry.HopLen ||
 		isSigned && len(signature) != SignatureLen {
 		return Mark{}, fmt.Errorf("%w: %.80q: %d bytes long", ErrMark, s, len(s))
 	}
 	for _, r := range mark + signature {
 		if (r < '0' || r > '9') && (r < 'a' || r > 'v') {
-			return Mark{}, fmt.Errorf("%w: %q: %q is none of its digits", ErrMark, s, r)
+			return Mark{}, fmt.Errorf("%w: %q: %q is not a digit of a mark", ErrMark, s, r)
 		}
 	}
-	m := Mark{Owner: mark[:OwnerLen], Bridge: mark[OwnerLen:fixed], Path: registry.Path(mark[fixed:]), Leaving: isLeaving, Signature: signature}
+	m := Mark{
+		Owner: mark[:OwnerLen], Bridge: mark[OwnerLen:fixed], Path: registry.Path(mark[fixed:]),
+		Leaving: isLeaving, Signature: signature,
+	}
 	return m, nil
 }
 
-// Leave returns an entry with a mark that says that its owner is about to delete it, so
-// that another owner that waits for its key may store its own before. An entry without a
-// readable mark is returned unchanged.
+// Leave returns an entry whose mark says that the owner is about to delete it. Another
+// owner that waits for the key may then store its own entry before the deletion. An
+// entry without a readable mark is returned unchanged.
 //
-// No signature covers that: whoever could say it in place of the owner could as well
-// delete the entry.
+// The signature does not cover this part of the mark: another writer that could add it
+// could also delete the entry.
 func Leave(e registry.Entry) registry.Entry {
 	return Remark(e, func(m Mark) Mark {
 		m.Leaving = true
@@ -146,8 +158,8 @@ func Leave(e registry.Entry) registry.Entry {
 	})
 }
 
-// Remark returns an entry with its mark changed, and its stamp updated. An entry
-// without a readable mark is returned unchanged.
+// Remark returns an entry with a changed mark and an updated stamp. An entry without a
+// readable mark is returned unchanged.
 func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	from, to, ok := markIn(e.Value)
 	if !ok {
@@ -161,18 +173,18 @@ func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	return e
 }
 
-// MarkOf returns the mark in the value of an entry. The error wraps ErrMark.
-// Endpoints of a ServiceEntry have none: their head has it.
+// MarkOf returns the mark in the value of an entry. The error wraps ErrMark. Endpoints
+// of a ServiceEntry have no marks: their head has it.
 func MarkOf(e registry.Entry) (Mark, error) {
 	from, to, ok := markIn(e.Value)
 	if !ok {
-		return Mark{}, fmt.Errorf("%w: there is none", ErrMark)
+		return Mark{}, fmt.Errorf("%w: missing", ErrMark)
 	}
 	return ParseMark(e.Value[from:to])
 }
 
-// Bare returns an entry without its mark, and its stamp updated. Entries that
-// differ in their marks alone are equal without them, even if another tool removed one.
+// Bare returns an entry without its mark and with an updated stamp. Entries that differ
+// only in their marks have equal results, even if another tool removed a mark.
 func Bare(e registry.Entry) registry.Entry {
 	e.Value = Stamp(unmarked(e.Value))
 	return e
@@ -194,7 +206,7 @@ func unmarked(v string) string {
 	} else {
 		from -= len(urlMark)
 		if to < len(v) {
-			to++ // the & after it; what is before it stays
+			to++ // the & after it; the separator before it is kept
 		} else {
 			from--
 		}
@@ -202,22 +214,22 @@ func unmarked(v string) string {
 	return v[:from] + v[to:]
 }
 
-// HostOf returns the host address fqdn:port of the mesh that an entry came from;
-// empty if it names none.
+// HostOf returns the mesh host address fqdn:port that an entry came from. It is empty if
+// the entry names none.
 func HostOf(e registry.Entry) string {
 	from, to, _ := fieldIn(e.Value, "meshHostAddr")
 	return e.Value[from:to]
 }
 
-// urlMark begins the mark in a URL. In canonical JSON it is a field.
+// urlMark begins the mark in a URL. In canonical JSON the mark is a field.
 const urlMark = MarkKey + "="
 
-// MarkAnnotation is the name of the mark in annotations of Kubernetes.
+// MarkAnnotation is the annotation of Kubernetes objects that holds the mark.
 const MarkAnnotation = "xds-bridge/mark"
 
 func isJSON(value string) bool { return strings.HasPrefix(value, "{") }
 
-// markIn returns where the mark lies in a value.
+// markIn returns the offsets of the mark in a value; false if it has none.
 func markIn(value string) (from, to int, ok bool) {
 	if from, to, ok = fieldIn(value, MarkKey); !ok && isJSON(value) {
 		return fieldIn(value, MarkAnnotation)
@@ -225,7 +237,8 @@ func markIn(value string) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// fieldIn returns where the text of a parameter or a field lies in a value.
+// fieldIn returns the offsets of the text of a parameter or a field in a value; false if
+// the value has no such key.
 func fieldIn(value, key string) (from, to int, ok bool) {
 	if isJSON(value) {
 		inJSON := `"` + key + `":"`
@@ -251,27 +264,27 @@ func fieldIn(value, key string) (from, to int, ok bool) {
 	}
 }
 
-// StampKey is the parameter of a provider's URL that holds a stamp. In Dubbo it is
-// the time at which a provider started.
+// StampKey is the parameter of a provider's URL that holds a stamp. Dubbo itself writes
+// the time at which the provider started.
 const StampKey = "timestamp"
 
 // NoStamp is the value of StampKey before Stamp replaces it.
 const NoStamp = "0000000000"
 
-// The stamps are long ago, so that no consumer sends the provider fewer calls as to
-// one that has just started: from 2001 to 2010 as dubbo-go's seconds, and in
-// January 1970 as Java's milliseconds.
+// The stamps are times long ago: from 2001 to 2010 as dubbo-go's seconds, and in January
+// 1970 as Java's milliseconds. Consumers send fewer calls to a provider that has just
+// started.
 const (
 	firstStamp = 1_000_000_000
 	stamps     = 1 << 28
 )
 
-// Stamp returns a provider's URL with its stamp, a hash of all else in the URL. A
-// URL without a place for one is returned unchanged.
+// Stamp returns a provider's URL with its stamp, a hash of the URL without the stamp. A
+// URL without a place for a stamp is returned unchanged.
 //
-// dubbo-go keys providers by address, interface and timestamp. Of two nodes with
-// the same key it removes the provider with the first of them. A stamp changes
-// whenever anything else does, and is the same on every replica.
+// dubbo-go keys providers by address, interface and timestamp. If two nodes have the
+// same key, it removes the provider together with the first node that is deleted. A
+// stamp changes with every other part of the URL, and is the same on every replica.
 func Stamp(url string) string {
 	from := stampIn(url)
 	if from < 0 {
@@ -282,13 +295,13 @@ func Stamp(url string) string {
 	return string(b)
 }
 
-// PutStamp is Stamp in place, with the stamp at a known offset.
+// PutStamp is like Stamp. It writes the stamp into the URL, at a known offset.
 func PutStamp(url []byte, offset int) {
 	before, after := url[:offset], url[offset+len(NoStamp):]
-	strconv.AppendUint(before, firstStamp+fnv64a(before, after)%stamps, 10) // as many digits
+	strconv.AppendUint(before, firstStamp+fnv64a(before, after)%stamps, 10) // it has as many digits as NoStamp
 }
 
-// fnv64a is the hash of hash/fnv over texts, without a copy of them.
+// fnv64a returns the FNV-1a hash of texts, like hash/fnv, without copying them.
 func fnv64a(texts ...[]byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, t := range texts {
@@ -299,7 +312,7 @@ func fnv64a(texts ...[]byte) uint64 {
 	return h
 }
 
-// stampIn returns the offset of the stamp in a URL, -1 if it has none. The & of a
+// stampIn returns the offset of the stamp in a URL, or -1 if it has none. The & in a
 // value is always escaped.
 func stampIn(url string) int {
 	if isJSON(url) {
@@ -313,20 +326,20 @@ func stampIn(url string) int {
 	from := i + 1 + len(sep)
 	value, _, _ := strings.Cut(url[from:], "&")
 	if len(value) != len(NoStamp) || strings.Trim(value, "0123456789") != "" {
-		return -1 // the provider's own, in milliseconds, or none at all
+		return -1 // the provider's start time in milliseconds, or another text
 	}
 	return from
 }
 
 // SignedLen is the number of bytes that a signature adds to a mark.
-const SignedLen = len(signed) + SignatureLen
+const SignedLen = len(signatureSign) + SignatureLen
 
-// A Signer signs marks with a secret, so that nobody else can write an entry that
-// counts as ours. The nil Signer signs nothing and trusts every mark.
+// A Signer signs marks with a secret, so that other writers cannot forge an entry of
+// ours. The nil Signer signs nothing and trusts every mark.
 type Signer struct{ keys [][]byte }
 
-// NewSigner returns a signer that signs with the first key and accepts what any
-// of them signed, so that keys can be rotated; nil if there is none.
+// NewSigner returns a signer that signs with the first key and accepts signatures of all
+// keys, so that keys can be rotated. It returns nil without keys.
 func NewSigner(keys ...[]byte) *Signer {
 	if len(keys) == 0 {
 		return nil
@@ -338,7 +351,8 @@ func NewSigner(keys ...[]byte) *Signer {
 	return s
 }
 
-// Sign returns an entry with its mark signed; one without a mark unchanged.
+// Sign returns an entry with its mark signed. An entry without a mark is returned
+// unchanged.
 func (s *Signer) Sign(e registry.Entry) registry.Entry {
 	if s == nil {
 		return e
@@ -349,7 +363,8 @@ func (s *Signer) Sign(e registry.Entry) registry.Entry {
 	})
 }
 
-// Refuse returns why the mark of an entry is not trusted; empty if it is.
+// Refuse returns why the mark of an entry is not trusted. It is empty if the mark is
+// trusted.
 func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	switch {
 	case s == nil:
@@ -364,8 +379,8 @@ func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	return ""
 }
 
-// Disowned returns what Signer.Owner returns for entries that have the mark of an
-// owner and are not trusted.
+// Disowned returns the results of Signer.Owner for entries with the mark of an owner
+// that is not trusted.
 func Disowned(owner string) []string {
 	return []string{owner + " (" + unsigned + ")", owner + " (" + otherKey + ")"}
 }
@@ -376,8 +391,8 @@ const (
 	otherKey = "signed with another key"
 )
 
-// Owner returns the owner of an entry with a mark, as registry.Stored.Owner has it.
-// If the mark is ours and not trusted, that is another owner with the reason.
+// Owner returns the registry.Stored.Owner of an entry with a mark. If the mark is ours
+// and not trusted, that is another owner, whose name includes the reason.
 func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	if m.Owner != ours {
 		return m.Owner
@@ -401,8 +416,9 @@ func sign(key []byte, e registry.Entry, m Mark) string {
 	return digits(mac.Sum(nil), SignatureLen)
 }
 
-// Tags returns hashes of an entry without its mark, by which it is recognised if
-// another tool removed the mark. There is one for each key, the current one first.
+// Tags returns hashes of an entry without its mark. By a tag the entry is recognised if
+// another tool removed the mark. There is one tag for each key of the signer, and the
+// first is that of the first key.
 func (s *Signer) Tags(e registry.Entry) [][TagLen]byte {
 	keys := [][]byte{nil}
 	if s != nil {
@@ -411,7 +427,9 @@ func (s *Signer) Tags(e registry.Entry) [][TagLen]byte {
 	tags := make([][TagLen]byte, 0, len(keys))
 	for _, k := range keys {
 		mac := hmac.New(sha256.New, k)
-		for _, part := range []string{"xdsb1 tag", e.Group.Kind, e.Group.Namespace, e.Group.Group, e.Group.Name, e.Key, Bare(e).Value} {
+		for _, part := range []string{
+			"xdsb1 tag", e.Group.Kind, e.Group.Namespace, e.Group.Group, e.Group.Name, e.Key, Bare(e).Value,
+		} {
 			mac.Write([]byte(part))
 			mac.Write([]byte{0})
 		}

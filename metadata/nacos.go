@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// NacosInstance is one instance as Nacos stores and sends it, of any format.
+// NacosInstance is one instance of any format, as Nacos stores and sends it.
 type NacosInstance struct {
 	IP        string            `json:"ip"`
 	Port      uint16            `json:"port"`
@@ -26,18 +26,18 @@ type NacosInstance struct {
 	Metadata  map[string]string `json:"metadata"`
 }
 
-// NacosConfig names one configuration of Nacos.
+// NacosConfig identifies one configuration of Nacos.
 type NacosConfig struct{ Namespace, Group, ID string }
 
-// DefaultNacosCluster is the cluster of instances that name none.
+// DefaultNacosCluster is the cluster of instances without a cluster.
 const DefaultNacosCluster = "DEFAULT"
 
 // KeyNacosCluster is the attribute that holds the cluster of an instance, if it is not
-// the default one. It is metadata wherever a format has no cluster.
+// the default cluster. It is metadata where a format has no clusters.
 const KeyNacosCluster = "nacos.cluster"
 
-// ClusterAttribute returns the cluster of an instance as an attribute; empty for the
-// default one.
+// ClusterAttribute returns the value of KeyNacosCluster for an instance. It is empty for
+// the default cluster.
 func (i NacosInstance) ClusterAttribute() string {
 	if i.Cluster == DefaultNacosCluster {
 		return ""
@@ -48,11 +48,11 @@ func (i NacosInstance) ClusterAttribute() string {
 // IsNacosCluster reports whether a server accepts a text as the name of a cluster.
 func IsNacosCluster(s string) bool { return s != "" && only(s, "-_") && len(s) <= maxNacosCluster }
 
-// The limits that Nacos 2.3 and later check; 2.2 accepts more. A batch with one
-// instance that exceeds them is refused whole, so each is checked beforehand.
+// The limits that Nacos 2.3 and later check; 2.2 accepts more. Nacos refuses a whole
+// batch if one instance exceeds them, so each instance is checked beforehand.
 // Source: com.alibaba.nacos.common.paramcheck.ParamCheckRule.
 const (
-	MaxNacosMetadata = 1024 // bytes of all keys and values together
+	MaxNacosMetadata = 1024 // bytes of all keys and values in total
 	maxNacosService  = 512
 	maxNacosGroup    = 128
 	maxNacosCluster  = 64
@@ -61,10 +61,10 @@ const (
 )
 
 // ErrNacosLimit is wrapped by every error about a limit of Nacos.
-var ErrNacosLimit = errors.New("breaks a limit of Nacos")
+var ErrNacosLimit = errors.New("exceeds a limit of Nacos")
 
-// Key returns what identifies the instance within its service: the address and, if
-// it is not the default one, the cluster.
+// Key returns the key of the instance within its service: the address and, unless it is
+// the default one, the cluster.
 func (i NacosInstance) Key() string {
 	key := net.JoinHostPort(i.IP, strconv.Itoa(int(i.Port)))
 	if i.Cluster != "" && i.Cluster != DefaultNacosCluster {
@@ -73,15 +73,15 @@ func (i NacosInstance) Key() string {
 	return key
 }
 
-// String returns the instance in canonical form: JSON with the fields in a
-// fixed and the metadata in key order.
+// String returns the instance in canonical form: JSON with the fields in a fixed order
+// and the metadata sorted by key.
 func (i NacosInstance) String() string {
 	i.Metadata = validText(i.Metadata)
 	var room [2 * MaxNacosMetadata]byte
 	return string(append(AppendMap(i.appendHead(room[:0]), i.Metadata), '}'))
 }
 
-// Text is String with n other fields of metadata, in key order.
+// Text is like String, with n given fields as metadata. They must be sorted by key.
 func (i NacosInstance) Text(n int, field func(i int) (key, value string)) string {
 	var room [2 * MaxNacosMetadata]byte
 	return string(append(AppendObject(i.appendHead(room[:0]), n, field), '}'))
@@ -97,15 +97,15 @@ func validText(m map[string]string) map[string]string {
 		return m
 	}
 	valid := make(map[string]string, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) { // two keys may be one afterwards
+	for _, k := range slices.Sorted(maps.Keys(m)) { // sorted, because two keys may become equal
 		valid[strings.ToValidUTF8(k, "\ufffd")] = strings.ToValidUTF8(m[k], "\ufffd")
 	}
 	return valid
 }
 
-// ParseNacosInstance reads the canonical form.
+// ParseNacosInstance parses the canonical form.
 func ParseNacosInstance(s string) (NacosInstance, error) {
-	if i, ok := readPlain(s); ok {
+	if i, ok := parseCanonical(s); ok {
 		return i, nil
 	}
 	var i NacosInstance
@@ -139,7 +139,7 @@ func (i NacosInstance) Check() error {
 	case i.Port == 0:
 		return fmt.Errorf("%w: port 0", ErrNacosLimit)
 	case i.Weight < 0 || i.Weight > MaxNacosWeight:
-		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, MaxNacosWeight)
+		return fmt.Errorf("%w: weight %v is not within 0 to %d", ErrNacosLimit, i.Weight, MaxNacosWeight)
 	}
 	if i.Cluster != "" && !IsNacosCluster(i.Cluster) {
 		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)
@@ -150,11 +150,11 @@ func (i NacosInstance) Check() error {
 	return nil
 }
 
-// CheckNacosAddress returns why a server would refuse the address of an instance: it is
-// an IP address or a host name. The error wraps ErrNacosLimit.
+// CheckNacosAddress returns why a server would refuse the address of an instance, which
+// must be an IP address or a host name. The error wraps ErrNacosLimit.
 func CheckNacosAddress(host string) error {
 	if err := CheckAddress(host, 1); err != nil {
-		return fmt.Errorf("%w: ip %.100q is no IP address and no host name", ErrNacosLimit, host)
+		return fmt.Errorf("%w: ip %.100q is neither an IP address nor a host name", ErrNacosLimit, host)
 	}
 	if len(host) > maxNacosAddress {
 		return fmt.Errorf("%w: ip of %d characters, at most %d", ErrNacosLimit, len(host), maxNacosAddress)
@@ -176,8 +176,8 @@ func CheckNacosService(namespace, group, name string) error {
 	return nil
 }
 
-// printable reports whether s has no spaces, control characters or characters
-// outside ASCII, none of which Nacos accepts in a service name.
+// printable reports whether s has only printable ASCII characters and no spaces, as
+// Nacos requires of a service name.
 func printable(s string) bool {
 	for _, r := range s {
 		if r <= ' ' || r > '~' {
@@ -187,14 +187,14 @@ func printable(s string) bool {
 	return true
 }
 
-// only reports whether s has ASCII letters, digits and some signs alone.
+// only reports whether s has only ASCII letters, digits and the given signs.
 func only(s, signs string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(signs, r)
 	})
 }
 
-// SizeOf returns the bytes of all keys and values, as Nacos counts them.
+// SizeOf returns the total size of all keys and values in bytes, as Nacos counts it.
 func SizeOf(m map[string]string) int {
 	n := 0
 	for k, v := range m {
@@ -203,11 +203,11 @@ func SizeOf(m map[string]string) int {
 	return n
 }
 
-// There may be a million instances, so they are written and read without
-// reflection. What was read so is written again and compared; if it differs,
-// encoding/json reads it.
+// There may be a million instances, so the following functions write and parse them
+// without reflection. A parsed instance is written again and compared. If the texts
+// differ, encoding/json parses it.
 
-// appendHead writes an instance up to its metadata as encoding/json does.
+// appendHead appends an instance up to its metadata, like encoding/json.
 func (i NacosInstance) appendHead(b []byte) []byte {
 	if i.Cluster == "" {
 		i.Cluster = DefaultNacosCluster
@@ -229,8 +229,8 @@ func appendNumber(b []byte, f float64) []byte {
 	return append(b, JSON(f)...)
 }
 
-// readPlain reads what String writes, and reports whether it was exactly that.
-func readPlain(s string) (NacosInstance, bool) {
+// parseCanonical parses the result of String. It returns false for any other text.
+func parseCanonical(s string) (NacosInstance, bool) {
 	rest := s
 	next := func(upTo string) string {
 		var part string
@@ -240,7 +240,7 @@ func readPlain(s string) (NacosInstance, bool) {
 	next(`{"ip":"`)
 	var in NacosInstance
 	in.IP = next(`","port":`)
-	port, _ := strconv.ParseUint(next(`,"weight":`), 10, 16) // what is none differs below
+	port, _ := strconv.ParseUint(next(`,"weight":`), 10, 16) // an invalid number differs below
 	weight, _ := strconv.Atoi(next(`,"healthy":`))
 	in.Port, in.Weight = uint16(port), float64(weight)
 	in.Healthy = next(`,"enabled":`) == "true"

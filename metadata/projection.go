@@ -12,27 +12,28 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Projection turns services into the entries that a target should hold for
-// them: it selects services, applies the rules for addresses, loops and attributes,
-// and encodes in each format. It is safe for use by many goroutines.
+// A Projection turns services into their desired entries in a target. It selects
+// services, applies the rules for addresses, loops and attributes, and encodes the
+// result in each format. It is safe for concurrent use.
 type Projection struct {
 	Select  Selection
-	Reach   *naming.Reach // which addresses may be offered; nil: all
-	Route   func() Route  // called for each service; nil: no loop is possible
+	Reach   *naming.Reach // the addresses that may be offered; nil for all
+	Route   func() Route  // called for each service; nil if loops are impossible
 	Rules   Rules
 	Formats []Encoder
-	Places  []registry.Place // by format, where the services lie that it is written for; none: each is for all
-	Signer  *Signer          // nil: marks are not signed
+	Places  []registry.Place // for each format the place of its services; empty: each format is for all services
+	Signer  *Signer          // nil if marks are not signed
 }
 
-// Entries returns the entries of a service. The error is a *registry.LeftOut beside
-// them, which says what has none. What one format cannot hold, others may.
+// Entries returns the entries of a service. With a *registry.LeftOut as its error the
+// entries are still valid: it names the parts without an entry. A part that one format
+// cannot hold may be in the entries of another.
 func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	if err := p.Select.Refuse(s); err != nil {
 		return nil, &registry.LeftOut{Reason: err, All: registry.Skipped}
 	}
 	out := &registry.LeftOut{}
-	s, err := p.pass(s, out)
+	s, err := p.prepare(s, out)
 	if s == nil {
 		return nil, out
 	}
@@ -63,8 +64,8 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	return entries, out
 }
 
-// encode returns the entries of a service, whose endpoints may differ in what they
-// provide.
+// encode returns the entries of a service, whose endpoints may provide different
+// interfaces.
 func encode(f Encoder, s *registry.Service) ([]registry.Entry, error) {
 	parts := s.ByInterfaces()
 	if len(parts) == 1 {
@@ -89,14 +90,16 @@ func encode(f Encoder, s *registry.Service) ([]registry.Entry, error) {
 	return union(entries), out
 }
 
-// union returns entries sorted, each key once: parts of a service share heads.
+// union returns sorted entries with each key once: the parts of a service share heads.
 func union(entries []registry.Entry) []registry.Entry {
-	return slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key })
+	return slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool {
+		return a.Group == b.Group && a.Key == b.Key
+	})
 }
 
-// pass returns the part of a service that the formats encode, and why they do not
-// encode the rest; nil if there is no such part.
-func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry.Service, error) {
+// prepare returns the part of a service that is to be encoded, and why other parts are
+// not. The service is nil if there is no such part.
+func (p *Projection) prepare(s *registry.Service, out *registry.LeftOut) (*registry.Service, error) {
 	var loops error
 	if p.Route != nil {
 		s, loops = p.Route().Pass(s)
@@ -108,13 +111,13 @@ func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry
 		}
 		return nil, loops
 	}
-	given := s
-	s, refused := within(p.Reach, s)
-	if refused != nil && offers(given) && !offers(s) {
+	before := s
+	s, refused := disableOutOfReach(p.Reach, s)
+	if refused != nil && offers(before) && !offers(s) {
 		out.All = registry.Unwritable
 	}
-	s, unreported := p.Rules.Apply(s)
-	return s, errors.Join(refused, loops, unreported)
+	s, notRenamed := p.Rules.Apply(s)
+	return s, errors.Join(refused, loops, notRenamed)
 }
 
 // offers reports whether a service has an endpoint that may be offered.
@@ -122,10 +125,10 @@ func offers(s *registry.Service) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool { return e.Health.Offered() })
 }
 
-// within returns a service whose endpoints out of reach are disabled, and why each is.
-// They stay endpoints of it, because on what they provide and on their protocol the
-// name of its host in a mesh depends.
-func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error) {
+// disableOutOfReach returns a service whose endpoints out of reach are disabled, and why
+// each of them is. They remain endpoints of the service, because the name of its host in
+// a mesh depends on their interfaces and protocol.
+func disableOutOfReach(reach *naming.Reach, s *registry.Service) (*registry.Service, error) {
 	if reach == nil {
 		return s, nil
 	}
@@ -150,23 +153,23 @@ func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error)
 
 // A Selection says which services are selected. The zero Selection selects all.
 type Selection struct {
-	Include  []naming.Pattern // none: all
+	Include  []naming.Pattern // empty: all
 	Exclude  []naming.Pattern
-	Imported []naming.Pattern // hosts from other registries, selected only if Include names them
+	Imported []naming.Pattern // hosts from other registries, which are selected only if Include names them
 }
 
-var errNotIncluded = errors.New("no pattern of select.include fits its host, or its interface or native name")
+var errNotIncluded = errors.New("no pattern of select.include matches its host, or its interface or native name")
 
-// Refuse returns why a service is not selected, nil if it is.
+// Refuse returns why a service is not selected, or nil if it is.
 func (s Selection) Refuse(sv *registry.Service) error {
 	for _, p := range s.Imported {
 		if Matches(p, sv) && !s.names(sv) {
-			return fmt.Errorf("it was imported: its host is under %q; name it in select.include to export it all the same", p)
+			return fmt.Errorf("it was imported: its host matches %q; name it in select.include to export it nevertheless", p)
 		}
 	}
 	for _, p := range s.Exclude {
 		if Matches(p, sv) {
-			return fmt.Errorf("select.exclude names it by %q", p)
+			return fmt.Errorf("select.exclude matches it by %q", p)
 		}
 	}
 	if len(s.Include) == 0 || slices.ContainsFunc(s.Include, func(p naming.Pattern) bool { return Matches(p, sv) }) {
@@ -175,44 +178,45 @@ func (s Selection) Refuse(sv *registry.Service) error {
 	return errNotIncluded
 }
 
-// names reports whether a pattern other than * includes a service.
+// names reports whether a pattern of Include other than * matches a service.
 func (s Selection) names(sv *registry.Service) bool {
 	return slices.ContainsFunc(s.Include, func(p naming.Pattern) bool { return p.String() != "*" && Matches(p, sv) })
 }
 
-// Matches reports whether a pattern fits the host of a service of a mesh. For any
-// other service it fits the name, its last part or the name of an interface.
+// Matches reports whether a pattern matches the host of a mesh service. For any other
+// service it reports whether the pattern matches the name, its last part or the name of
+// an interface.
 func Matches(p naming.Pattern, sv *registry.Service) bool {
 	name := string(sv.Name)
-	if fits, host := MatchesHost(p, name); host {
-		return fits
+	if matches, isHost := MatchesHost(p, name); isHost {
+		return matches
 	}
 	return p.Match(name) || p.Match(name[strings.LastIndexByte(name, '/')+1:]) ||
 		slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool { return p.Match(i.Name) })
 }
 
-// MatchesHost reports whether a name is a host address of a mesh, and whether a
-// pattern fits the host or the whole address.
-func MatchesHost(p naming.Pattern, name string) (fits, host bool) {
+// MatchesHost reports whether a name is a host address of a mesh, and whether a pattern
+// matches the host or the whole address.
+func MatchesHost(p naming.Pattern, name string) (matches, isHost bool) {
 	address, err := naming.ParseHostAddress(name)
 	return err == nil && (p.MatchHost(address.Host) || p.MatchHost(name)), err == nil
 }
 
-// Route goes from one registry to another, each named by its hop. It ends loops
-// of any length.
+// Route leads from one registry to another, each named by its hop. It prevents loops of
+// any length.
 type Route struct {
-	From string // appended to each path; empty: nothing is
-	To   string // nothing passes that has it in its path; empty: all passes
+	From string // appended to each path, unless it is empty
+	To   string // refused in each path, unless it is empty
 }
 
-// ErrReturns says that something came from the registry that it would go to,
-// which therefore has it.
-var ErrReturns = errors.New("loop: it came from there")
+// ErrReturns is the error of a service or endpoint that came from the target registry,
+// which therefore still has it.
+var ErrReturns = errors.New("loop: it came from the target registry")
 
-// Pass returns a service with one more hop in its path and in those of its
-// endpoints. Left out are endpoints that came from the target registry, and those
-// whose path has no room for another hop, which counts as a loop. The error says
-// which. The service is nil if it had endpoints and all are left out.
+// Pass returns a service with one more hop in its path and in those of its endpoints. It
+// leaves out endpoints that came from the target registry, and those that passed
+// MaxHops registries, which counts as a loop. The error names them. The service is nil
+// if it had endpoints and all are left out.
 func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 	if len(s.Endpoints) == 0 {
 		if err := r.refuse(s.Path); err != nil {
@@ -220,7 +224,7 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 		}
 	}
 	var left []error
-	var from, to registry.Path // of the previous endpoint: most have one path
+	var from, to registry.Path // of the previous endpoint: most endpoints have the same path
 	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		path := cmp.Or(e.Path, s.Path)
@@ -245,45 +249,46 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 	return &passed, errors.Join(left...)
 }
 
-// refuse returns why nothing with a path may pass.
+// refuse returns why services and endpoints with a path may not pass, or nil if they may.
 func (r Route) refuse(p registry.Path) error {
 	switch {
 	case r.To != "" && p.Has(r.To):
 		return ErrReturns
 	case p.Hops() >= MaxHops:
-		return fmt.Errorf("loop: it passed %d registries, and no entry passes more", p.Hops())
+		return fmt.Errorf("loop: it passed %d registries already, which is the maximum", p.Hops())
 	}
 	return nil
 }
 
-// Rules filter, rename, change and add attributes of services. They apply in the
-// order of their fields. The zero Rules change nothing.
+// Rules filter, rename, change and add attributes of services. They apply in the order
+// of their fields. The zero Rules change nothing.
 type Rules struct {
-	Keep   []string          // patterns of keys, with at most one *; none: all
+	Keep   []string          // patterns of keys, with at most one *; empty: all
 	Drop   []string          // patterns of keys
-	Rename map[string]string // an attribute whose new key exists already is left out
-	Values []ValueRule       // the first that fits applies; their keys are the new ones
-	Add    map[string]string // replace the service's own values
+	Rename map[string]string // an attribute whose new key already exists is left out
+	Values []ValueRule       // for each attribute the first that matches, by the new key
+	Add    map[string]string // replaces the service's own values
 }
 
-// ValueRule replaces one value of a key.
+// ValueRule replaces one value of a key. With an empty To the attribute is left out.
 type ValueRule struct {
-	Key, From, To string // To is empty: the attribute is left out
+	Key, From, To string
 }
 
-// fixed reports whether a key is one that rules cannot change: codecs read from it
-// the owner of an entry, or the unit of weights.
-func fixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || key == "" }
+// isFixed reports whether rules cannot change a key, because codecs determine the owner
+// of an entry or the unit of weights by it.
+func isFixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || key == "" }
 
-// Check returns what is wrong with the rules.
+// Check returns the errors of the rules.
 func (r Rules) Check() error {
 	var problems []error
 	for _, p := range slices.Concat(r.Keep, r.Drop) {
 		if p == "" || strings.Count(p, "*") > 1 {
-			problems = append(problems, fmt.Errorf("%q is no pattern of keys: want a text with at most one *", p))
+			problems = append(problems, fmt.Errorf("a pattern of keys must be a text with at most one * (got %q)", p))
 		}
 	}
-	changed := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)), slices.Collect(maps.Keys(r.Add)))
+	changed := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)),
+		slices.Collect(maps.Keys(r.Add)))
 	for _, v := range r.Values {
 		changed = append(changed, v.Key)
 	}
@@ -292,15 +297,15 @@ func (r Rules) Check() error {
 		switch {
 		case key == "":
 			problems = append(problems, errors.New("a key of rename, values or add is empty"))
-		case fixed(key):
-			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; remove it from rename, values and add", key))
+		case isFixed(key):
+			problems = append(problems, fmt.Errorf("the bridge itself writes %q; remove it from rename, values and add", key))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Apply returns a service with its attributes changed. The error says which were
-// not renamed and so left out.
+// Apply returns a service with changed attributes. The error names attributes that could
+// not be renamed and are left out.
 func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	if len(r.Keep)+len(r.Drop)+len(r.Rename)+len(r.Values)+len(r.Add) == 0 {
 		return s, nil
@@ -310,7 +315,7 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	var left, more []error
 	out.Attributes, left = r.attributes(s.Attributes, renamed)
 	out.Endpoints = slices.Clone(s.Endpoints)
-	var before registry.Attributes // of the previous endpoint: most have equal ones
+	var before registry.Attributes // of the previous endpoint: most endpoints have equal ones
 	for i := range out.Endpoints {
 		e := &out.Endpoints[i]
 		if a := e.Attributes; i > 0 && maps.Equal(a, before) {
@@ -352,7 +357,7 @@ func (r Rules) attributes(in registry.Attributes, renamed []string) (out registr
 		}
 		to := r.Rename[key]
 		if _, exists := out[to]; exists {
-			left = append(left, fmt.Errorf("attribute %q is not renamed to %q, which is there already", key, to))
+			left = append(left, fmt.Errorf("attribute %q is not renamed to %q, which already exists", key, to))
 			continue
 		}
 		r.put(out, to, value)
@@ -362,20 +367,20 @@ func (r Rules) attributes(in registry.Attributes, renamed []string) (out registr
 
 // passes reports whether Keep and Drop let a key pass.
 func (r Rules) passes(key string) bool {
-	if fixed(key) {
+	if isFixed(key) {
 		return true
 	}
-	fits := func(pattern string) bool {
+	matches := func(pattern string) bool {
 		before, after, star := strings.Cut(pattern, "*")
 		if !star {
 			return key == pattern
 		}
 		return len(key) >= len(before)+len(after) && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
 	}
-	return (len(r.Keep) == 0 || slices.ContainsFunc(r.Keep, fits)) && !slices.ContainsFunc(r.Drop, fits)
+	return (len(r.Keep) == 0 || slices.ContainsFunc(r.Keep, matches)) && !slices.ContainsFunc(r.Drop, matches)
 }
 
-// put adds an attribute with its value changed by the rules.
+// put adds an attribute, with its value changed by the rules.
 func (r Rules) put(out registry.Attributes, key, value string) {
 	for _, v := range r.Values {
 		if v.Key == key && v.From == value {

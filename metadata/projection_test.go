@@ -78,14 +78,14 @@ func TestProjection(t *testing.T) {
 		"the format of its place": {with(func(p *metadata.Projection) {
 			p.Places = []registry.Place{place("one", ""), place("one", "/below")}
 		}), at(good), "one 10.0.0.1=value mesh", "", ""},
-		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude names it by "orders"`, registry.Skipped},
+		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude matches it by "orders"`, registry.Skipped},
 		"one address out of reach": {one, at(good, loop), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"127.0.0.1:80\": loopback", ""},
 		"no address within reach":  {one, at(loop, ill), "", "left out: endpoint \"127.0.0.1:80\": loopback", registry.Unwritable},
 		"an address that is called": {with(func(p *metadata.Projection) {
 			p.Reach = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		}), at(loop), "one 127.0.0.1=value mesh,two 127.0.0.1=value mesh", "", ""},
-		"what came from there, out of reach": {one, at(registry.Endpoint{Host: "127.0.0.1", Port: 80, Path: "zook"}), "", "left out: endpoint \"127.0.0.1:80\": loop: it came from there", registry.Returned},
-		"what came from there":               {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from there", registry.Returned},
+		"what came from there, out of reach": {one, at(registry.Endpoint{Host: "127.0.0.1", Port: 80, Path: "zook"}), "", "left out: endpoint \"127.0.0.1:80\": loop: it came from the target registry", registry.Returned},
+		"what came from there":               {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from the target registry", registry.Returned},
 		"beside what came from there": {
 			one, at(good, ours), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"10.0.0.4:80\": loop", "",
 		},

@@ -14,29 +14,29 @@ import (
 )
 
 // PublicationLabel is the label of a mesh node in which dubbo-go publishes the service
-// keys that it provides: a JSON object from service key to host address.
+// keys that it provides: a JSON object of service keys and their host addresses.
 const PublicationLabel = "DUBBO_GO"
 
-// Publication is what one client of the mesh publishes. A key is published, not
-// published, or unknown.
+// Publication is the service keys that one client of the mesh publishes. A key is
+// published, not published, or unknown.
 type Publication struct {
 	Client string
 	Hosts  map[naming.ServiceKey]naming.HostAddress
 
 	// Silent is set for the empty value: the client has not registered anything yet,
-	// or not again after a restart. The value {} is not silent: it withdraws all.
+	// or not again since a restart. The value {} is not silent: it withdraws all keys.
 	Silent bool
 
-	// Unread is set for a value that is not such JSON: all keys are unknown.
-	// UnreadKeys are keys with an address that cannot be read.
+	// Unread is set for a value that is not such a JSON object. All keys are then
+	// unknown. UnreadKeys are the keys whose address cannot be parsed.
 	Unread     bool
 	UnreadKeys []naming.ServiceKey
 }
 
-// PublicationError is a part of a publication that could not be read.
+// PublicationError is a part of a publication that could not be parsed.
 type PublicationError struct {
-	Client string // the id of its connection
-	Text   string // as naming.Quote shows it
+	Client string // the id of the client's connection
+	Text   string // quoted by naming.Quote
 	Reason string
 }
 
@@ -50,10 +50,10 @@ type Claim struct {
 	Key     naming.ServiceKey
 	Address naming.HostAddress
 	Client  string
-	Without Hosts // endpoints of the address that are known not to provide the key
+	Without Hosts // the endpoints of the address that are known not to provide the key
 }
 
-// Hosts are hosts of endpoints, sorted and separated by commas.
+// Hosts is a set of hosts of endpoints, sorted and separated by commas.
 type Hosts string
 
 // HostsOf returns a set of hosts.
@@ -67,10 +67,10 @@ func (h Hosts) All() iter.Seq[string] {
 	return strings.SplitSeq(string(h), ",")
 }
 
-// and returns the hosts that another set has too.
-func (h Hosts) and(o Hosts) Hosts {
+// intersect returns the hosts that both sets have.
+func (h Hosts) intersect(o Hosts) Hosts {
 	if h == o || h == "" || o == "" {
-		return min(h, o) // both, or none
+		return min(h, o) // the sets are equal, or one is empty
 	}
 	others := make(map[string]bool)
 	for host := range o.All() {
@@ -85,7 +85,7 @@ func (h Hosts) and(o Hosts) Hosts {
 	return Hosts(strings.Join(both, ","))
 }
 
-// Claims returns the keys of the publication in order.
+// Claims yields the claims of the publication, in the order of their keys.
 func (p Publication) Claims() iter.Seq[Claim] {
 	return func(yield func(Claim) bool) {
 		for _, key := range slices.SortedFunc(maps.Keys(p.Hosts), naming.ServiceKey.Compare) {
@@ -96,9 +96,9 @@ func (p Publication) Claims() iter.Seq[Claim] {
 	}
 }
 
-// ParsePublication reads the value of PublicationLabel. A part that cannot be read is
-// an error of its own, and the others are read. If the whole is no JSON, the
-// publication is Unread.
+// ParsePublication parses the value of PublicationLabel. A part that cannot be parsed
+// has an error and does not affect the other parts. If the value is not a JSON object,
+// the publication is Unread.
 func ParsePublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseServiceKey)
 }
@@ -125,21 +125,21 @@ func parsePublication(client, value string, parse keyParser) (Publication, []Pub
 	p.Hosts = make(map[naming.ServiceKey]naming.HostAddress, len(pairs))
 	var problems []PublicationError
 	for _, pair := range pairs {
-		if text, reason := add(&p, pair, parse); reason != "" {
+		if text, reason := addPair(&p, pair, parse); reason != "" {
 			problems = append(problems, PublicationError{Client: client, Text: naming.Quote(text), Reason: reason})
 		}
 	}
 	return p, problems
 }
 
-// add adds one pair, or returns the text that cannot be read and why.
-func add(p *Publication, pair jsonPair, parse keyParser) (text, reason string) {
+// addPair adds one pair, or returns the text that cannot be parsed and the reason.
+func addPair(p *Publication, pair jsonPair, parse keyParser) (text, reason string) {
 	key, err := parse(pair.key)
 	if err != nil {
 		return pair.key, reasonOf(err)
 	}
 	if key.Category != naming.Providers {
-		return pair.key, "only what is provided is published"
+		return pair.key, "only service keys of providers are published"
 	}
 	if _, twice := p.Hosts[key]; twice {
 		return pair.key, "published twice by one client, the first address is used"
@@ -182,7 +182,7 @@ func jsonPairs(s string) ([]jsonPair, error) {
 		if err != nil {
 			return nil, fmt.Errorf("not JSON after %d bytes", d.InputOffset())
 		}
-		pair := jsonPair{key: key.(string)} //nolint:forcetypeassert // within an object the decoder knows no other keys
+		pair := jsonPair{key: key.(string)} //nolint:forcetypeassert // keys of an object are strings
 		if err := d.Decode(&pair.value); err != nil {
 			return nil, fmt.Errorf("not JSON after %d bytes", d.InputOffset())
 		}

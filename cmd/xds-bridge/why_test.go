@@ -77,7 +77,7 @@ func TestStatus_BothDirections(t *testing.T) {
 	if said := do(t, "events", "-f", file).out; strings.Contains(said, "create  of ") {
 		t.Errorf("a key is empty: %s", said)
 	}
-	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from there") {
+	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from the target registry") {
 		t.Error(why)
 	}
 	eventually(t, "all is in sync but that nobody reads", func() bool {

@@ -1,6 +1,6 @@
-// Package cloudwego writes and reads services as the registries of Hertz and
-// Kitex register them in ZooKeeper and in Nacos; the two differ in what they
-// speak and in what a weight of 0 means. It is pure: no I/O, no time, no state.
+// Package cloudwego encodes and decodes services as the registries of Hertz and Kitex
+// register them in ZooKeeper and in Nacos. The two frameworks differ in their protocols
+// and in the meaning of a weight of 0. The package is pure: no I/O, no time, no state.
 package cloudwego
 
 import (
@@ -21,9 +21,10 @@ const (
 	Kitex = "kitex"
 )
 
-// form is the part for both registries. Kitex speaks thrift and gRPC, and what its
-// codecs add. All tags are users', also one named protocol.
-func form(name, protocol string) instance.Form {
+// commonForm is the part of the form that both registries share. Kitex speaks thrift,
+// gRPC and other protocols that its codecs add. All tags belong to users, even a tag
+// named protocol.
+func commonForm(name, protocol string) instance.Form {
 	return instance.Form{
 		Kind:   name,
 		Speaks: func(f convert.Family) bool { return (f == convert.HTTP) == (name == Hertz) },
@@ -31,7 +32,7 @@ func form(name, protocol string) instance.Form {
 			return instance.OwnProtocol(i, protocol, instance.KeyOwnProtocol)
 		},
 		Extract: func(i *instance.Instance) error {
-			// Former versions of the bridge wrote the protocol under the key of users.
+			// Earlier versions of the bridge wrote the protocol under the users' key.
 			instance.ExtractProtocol(i, func(string) bool { return false })
 			return nil
 		},
@@ -55,32 +56,35 @@ func describe(name, protocol string) format.Descriptor {
 	}
 }
 
-// NewNacos returns what makes the codec of a format in Nacos:
+// NewNacos returns the constructor of the codec of a format in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8888,"weight":10,…,"metadata":{<tags>,"xdsb":"<mark>"}}
 //
-// The tags are the metadata, and the mark is one of them. So a consumer that asks for
-// instances with exactly some tags gets none of ours. Kitex joins host and port with a
-// colon alone.
+// The tags are the metadata, and the mark is one of them. So a consumer that requests
+// instances with an exact set of tags gets none of ours. Kitex joins host and port with
+// a colon, without brackets.
 func NewNacos(name string) func(instance.Options) (*instance.Nacos, error) {
 	return func(o instance.Options) (*instance.Nacos, error) {
-		return instance.NewNacos(instance.RecordForm{Form: form(name, o.Protocol), Scale: convert.CloudWeGo(), IPv4: name == Kitex}, o)
+		return instance.NewNacos(instance.NacosForm{
+			Form: commonForm(name, o.Protocol), Scale: convert.CloudWeGo(), IPv4: name == Kitex,
+		}, o)
 	}
 }
 
-// NewZooKeeper returns what makes the codec of a format in ZooKeeper:
+// NewZooKeeper returns the constructor of the codec of a format in ZooKeeper:
 //
 //	/<name>/<host>:<port>
 //	{"Weight":10,"Tags":{…},"xdsb":"<mark>"}
 //
-// Both ignore the mark beside the tags, which are the provider's alone. A Kitex instance
-// without a weight would get no calls, so there always is one. One node that is no JSON,
-// or for Kitex is not named host:port, makes all consumers of the service fail. They poll.
+// Both frameworks ignore the mark, which is not one of the tags. A Kitex instance
+// without a weight would get no calls, so the weight is always written. One node that is
+// not JSON, or for Kitex is not named host:port, makes all consumers of the service
+// fail. Consumers poll.
 func NewZooKeeper(name string) func(instance.Options) (*instance.ZooKeeper, error) {
 	return func(o instance.Options) (*instance.ZooKeeper, error) {
 		return instance.NewZooKeeper(instance.NodeForm{
-			Form: form(name, o.Protocol), Named: named, Replaces: metadata.InPlace, Write: write,
+			Form: commonForm(name, o.Protocol), Named: named, Replaces: metadata.InPlace, Write: write,
 			Read: func(node string, data []byte) (instance.Instance, error) { return read(name, node, data) },
 		}, o)
 	}
@@ -92,7 +96,7 @@ type node struct {
 	Mark   string            `json:"xdsb,omitempty"`
 }
 
-// named reports whether consumers read an address from the name of a node.
+// named reports whether the name of a node is an address, which consumers parse.
 func named(name string) bool {
 	_, err := instance.ParseAddress(name)
 	return err == nil
@@ -105,8 +109,8 @@ func write(i instance.Instance) string {
 	return metadata.JSON(n)
 }
 
-// read reads a node of a format. An instance of weight 0 gets no calls from Kitex, and
-// normal ones from Hertz.
+// read decodes a node of a format. An instance of weight 0 gets no calls from Kitex, and
+// a normal share from Hertz.
 func read(kind, name string, data []byte) (instance.Instance, error) {
 	p, err := instance.ParseAddress(name)
 	if err != nil {
@@ -114,7 +118,7 @@ func read(kind, name string, data []byte) (instance.Instance, error) {
 	}
 	var n node
 	if err := json.Unmarshal(data, &n); err != nil {
-		return instance.Instance{}, fmt.Errorf("is no JSON of %s: %w", kind, err)
+		return instance.Instance{}, fmt.Errorf("is not JSON of %s: %w", kind, err)
 	}
 	i := instance.Instance{Ports: []instance.Port{p}, Metadata: n.Tags}
 	if n.Mark != "" {

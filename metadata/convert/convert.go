@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Normal is the default share of the calls: weights are compared in hundredths of it.
-// The weight of a registry.Endpoint is in this unit, except in a mesh, where it is
-// istio's, see FromMesh.
+// Normal is the share of the calls that a default weight means. Shares are in hundredths
+// of it. The weight of a registry.Endpoint is in this unit, except in a mesh, where it
+// is Istio's, see FromMesh.
 const Normal = 100
 
 // A Scale is the unit and the range of a format's weights.
 type Scale struct {
 	Normal   float64 // the weight of a normal share
-	Min, Max float64 // what may be written
+	Min, Max float64 // the range of weights that are written
 	Whole    bool    // without fractions
 }
 
-// Nacos is the scale of Nacos's own weights. All scales are:
+// Nacos returns the scale of Nacos's own weights. The scales are:
 //
 //	            normal   least      most      whole   absent   0
 //	istio            1       1      2^32-1    yes     1        as absent
@@ -32,14 +32,14 @@ type Scale struct {
 // The registry Nacos accepts no more than 10,000 in any format.
 func Nacos() Scale { return Scale{Normal: 1, Min: 0.01, Max: 10_000} }
 
-// Kratos is the scale of Kratos, in Nacos too.
+// Kratos returns the scale of Kratos, also in Nacos.
 func Kratos() Scale { return Scale{Normal: 100, Min: 1, Max: maxShare, Whole: true} }
 
-// CloudWeGo is the scale of Hertz and Kitex, in Nacos too.
+// CloudWeGo returns the scale of Hertz and Kitex, also in Nacos.
 func CloudWeGo() Scale { return Scale{Normal: 10, Min: 1, Max: maxShare, Whole: true} }
 
-// Of returns the weight of a share in hundredths; 0 is unknown, and counts as the normal
-// one.
+// Of returns the weight of a share in hundredths. The share 0 is unknown and counts as
+// the normal one.
 func (s Scale) Of(share uint32) float64 {
 	if share == 0 {
 		share = Normal
@@ -51,8 +51,8 @@ func (s Scale) Of(share uint32) float64 {
 	return min(max(w, s.Min), s.Max)
 }
 
-// Share returns the share of a weight in hundredths: at least 1 for a positive weight, 0
-// for any other.
+// Share returns the share of a weight in hundredths: at least 1 for a positive weight,
+// and 0 for any other.
 func (s Scale) Share(weight float64) uint32 {
 	share := math.Round(weight / s.Normal * Normal)
 	switch {
@@ -67,14 +67,14 @@ func (s Scale) Share(weight float64) uint32 {
 	}
 }
 
-// maxShare keeps the sum of two thousand weights within 32 bits, as consumers add them.
+// maxShare keeps the sum of two thousand weights within 32 bits, because consumers add
+// weights.
 const maxShare = 1_000_000
 
-// FromMesh returns the share of an istio weight, of which 1 is the normal
-// one.
+// FromMesh returns the share of an Istio weight, whose normal value is 1.
 func FromMesh(weight uint32) uint32 { return uint32(min(uint64(weight)*Normal, maxShare)) }
 
-// Locality joins a region and a zone as istio does; empty without a region.
+// Locality joins a region and a zone as Istio does. It is empty without a region.
 func Locality(region, zone string) string {
 	if region == "" || zone == "" || strings.Contains(region+zone, "/") {
 		return region
@@ -89,7 +89,7 @@ func RegionZone(locality string) (region, zone string) {
 	return region, zone
 }
 
-// Family is a set of protocols: a consumer that speaks one of them speaks all.
+// Family is a set of protocols. A consumer that speaks one of them speaks all.
 type Family string
 
 // The families.
@@ -130,8 +130,8 @@ func Secure(protocol string) bool {
 	return false
 }
 
-// Scheme returns the scheme of a protocol in Go frameworks: grpc or http, with an s if it
-// is over TLS. Other protocols are unchanged.
+// Scheme returns the scheme of a protocol in Go frameworks: grpc or http, with an s if
+// the protocol is over TLS. Other protocols are returned in lower case.
 func Scheme(protocol string) string {
 	family := FamilyOf(protocol)
 	if family == Other {

@@ -15,21 +15,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// KindApplication is the Group.Kind of every entry of the application-level
-// format: an application is a group, and holds
+// KindApplication is the Group.Kind of every entry of the application-level format. An
+// application is a group with the following entries:
 //
-//	#mapping/<interface>    the application, in the list of those that provide the interface
-//	#metadata/<revision>    the document of that revision: what its instances provide
-//	#metadata/<revision>/go the same where dubbo-go looks for it, in ZooKeeper only
+//	#mapping/<interface>    the application, as an element of the list of those that provide the interface
+//	#metadata/<revision>    the document of a revision: what its instances provide
+//	#metadata/<revision>/go the same document where dubbo-go looks for it, only in ZooKeeper
 //	10.0.0.1:20000          an instance
 //
-// Consumers of an instance depend on the rest, which is therefore written first, in
-// the order of the keys. The storage type is remote, because the bridge answers no
-// calls. A revision is owner and bridge as in a mark, and a hash of the document: it
-// is the same on every replica and names its owner.
+// Consumers of an instance depend on the other entries. These are therefore written
+// first, in the order of their keys. The storage type is remote, because the bridge
+// answers no calls. A revision consists of owner and bridge as in a mark, and a hash of
+// the document. So it is the same on every replica and names its owner.
 const KindApplication = "dubbo-application"
 
-// DefaultServices is the parent of ZooKeeper that holds the applications.
+// DefaultServices is the default parent of the applications in ZooKeeper.
 const DefaultServices = "/services"
 
 // The keys of the entries that instances refer to.
@@ -39,28 +39,31 @@ const (
 	keyGo       = "/go"
 )
 
-// An instance is what an application registers at one address.
+// An instance is the registration of an application at one address.
 type instance struct {
-	*site                    // the first of its endpoints
+	*site                    // that of its first endpoint
 	protocols []protocolPath // by name
 	revision  string
 	draft     []param
 }
 
-// protocolPath is a protocol and the URL path of the interface in it; empty: its name.
+// protocolPath is a protocol and the URL path of the interface in that protocol. An empty
+// path is the interface's name.
 type protocolPath struct{ protocol, path string }
 
-// claim is what a service claims in one application.
-type claim struct {
+// appClaim is the instances and documents that a service claims in one application.
+type appClaim struct {
 	app       string
 	documents map[string]string // by revision
 	instances []instance        // by address
 	index     map[string]int    // of the instances, by address
 }
 
-// claims returns what is written for a service, by application, and why the rest is
+// claims returns the claims of a service, by application, and why other parts of it are
 // left out.
-func (o *options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
+func (o *options) claims(
+	s *registry.Service, form appForm,
+) (all []*appClaim, interfaces []registry.Interface, left []error) {
 	sites, left := o.sites(s, isInternal)
 	for _, i := range s.Interfaces {
 		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
@@ -72,9 +75,9 @@ func (o *options) claims(s *registry.Service, form appForm) (all []*claim, inter
 	if len(interfaces) == 0 {
 		return nil, nil, left
 	}
-	byApp := make(map[string]*claim)
+	byApp := make(map[string]*appClaim)
 	host, port := splitName(s.Name)
-	app, byRule := o.applicationOf(host, port)
+	app, byRule := o.applicationByRule(host, port)
 	kubernetes := kubernetesName(host)
 	for i := range sites {
 		if !byRule {
@@ -86,7 +89,7 @@ func (o *options) claims(s *registry.Service, form appForm) (all []*claim, inter
 				left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
 				continue
 			}
-			c = &claim{app: app, documents: make(map[string]string), index: make(map[string]int, len(sites))}
+			c = &appClaim{app: app, documents: make(map[string]string), index: make(map[string]int, len(sites))}
 			byApp[app] = c
 		}
 		c.add(&sites[i])
@@ -100,7 +103,7 @@ func (o *options) claims(s *registry.Service, form appForm) (all []*claim, inter
 }
 
 // add adds an endpoint. Several protocols at one address are one instance.
-func (c *claim) add(st *site) {
+func (c *appClaim) add(st *site) {
 	s := protocolPath{st.protocol, st.endpoint.URLPath}
 	if i, ok := c.index[st.address]; ok {
 		in := &c.instances[i]
@@ -113,8 +116,8 @@ func (c *claim) add(st *site) {
 }
 
 // assignRevisions sets the revision of every instance. Instances with equal documents
-// share one.
-func (o *options) assignRevisions(c *claim, interfaces []registry.Interface) {
+// share a revision.
+func (o *options) assignRevisions(c *appClaim, interfaces []registry.Interface) {
 	type document struct {
 		weight               uint32
 		protocols, mark, tag string
@@ -134,21 +137,21 @@ func (o *options) assignRevisions(c *claim, interfaces []registry.Interface) {
 	}
 }
 
-var errNoApplication = errors.New("no application: name one by a rule of names")
+var errNoApplication = errors.New("no application: name it by a rule in names")
 
-// applicationOf returns the application of the first rule that fits a service; false
-// if none does.
-func (o *options) applicationOf(host string, port uint16) (string, bool) {
+// applicationByRule returns the application of the first rule that matches a service;
+// false if none does.
+func (o *options) applicationByRule(host string, port uint16) (string, bool) {
 	for _, r := range o.Names {
-		if name, ok := applicationBy(r, host, port); ok {
+		if name, ok := applyRule(r, host, port); ok {
 			return name, true
 		}
 	}
 	return "", false
 }
 
-// kubernetesName returns the name in a host of Kubernetes, <name>.<namespace>.svc and
-// a domain; empty for other hosts.
+// kubernetesName returns the service name in a Kubernetes host,
+// <name>.<namespace>.svc.<domain>. It is empty for other hosts.
 func kubernetesName(host string) string {
 	if labels := strings.Split(host, "."); len(labels) > 2 && labels[2] == "svc" {
 		return labels[0]
@@ -156,7 +159,9 @@ func kubernetesName(host string) string {
 	return ""
 }
 
-func applicationBy(r format.Name, host string, port uint16) (string, bool) {
+// applyRule returns the application that a rule names for a host and port; false if the
+// rule names none or does not match.
+func applyRule(r format.Name, host string, port uint16) (string, bool) {
 	if r.Service == "" || r.Port != 0 && r.Port != port {
 		return "", false
 	}
@@ -174,22 +179,22 @@ func applicationBy(r format.Name, host string, port uint16) (string, bool) {
 // maxApplication is Dubbo's own limit.
 const maxApplication = 200
 
-// checkApplication refuses names that Dubbo refuses: they could not be in a mapping,
-// or no znode.
+// checkApplication refuses names that Dubbo refuses, because they cannot be in a mapping
+// or cannot be a znode.
 func checkApplication(app string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	switch {
 	case app == "":
 		return errNoApplication
 	case app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
-		return fmt.Errorf("application %s: Dubbo accepts letters, digits and - _ . alone", naming.Quote(app))
+		return fmt.Errorf("application %s: Dubbo accepts only letters, digits and - _ .", naming.Quote(app))
 	case app == "config" || app == "mapping" || app == "metadata":
 		return fmt.Errorf("application %q %w", app, errReserved)
 	}
 	return nil
 }
 
-// An appForm is how a registry stores applications.
+// An appForm defines how a registry stores applications.
 type appForm interface {
 	group(app string) registry.Group
 	instance(in *instance, app, distinction string) (registry.Entry, error)
@@ -197,20 +202,22 @@ type appForm interface {
 	checkMapping(iface string) error
 }
 
-// encodeApps is Codec.Encode for a form.
+// encodeApps implements Codec.Encode for a form.
 func (o *options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
 	var entries []registry.Entry
 	claims, interfaces, left := o.claims(s, form)
 	d := distinction(s)
 	for _, c := range claims {
-		part, err := encodeApp(c, d, interfaces, form)
+		part, omitted := encodeApp(c, d, interfaces, form)
 		entries = append(entries, part...)
-		left = append(left, err...)
+		left = append(left, omitted...)
 	}
 	return metadata.Encoded(registry.Sorted(entries), left)
 }
 
-func encodeApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
+func encodeApp(
+	c *appClaim, distinction string, interfaces []registry.Interface, form appForm,
+) (entries []registry.Entry, left []error) {
 	used := make(map[string]bool)
 	var previous *instance
 	for i := range c.instances {
@@ -242,18 +249,19 @@ func encodeApp(c *claim, distinction string, interfaces []registry.Interface, fo
 		}
 		entries = append(entries, form.documents(c.app, revision, text)...)
 	}
-	names := make(map[string]bool)
+	mapped := make(map[string]bool)
 	for _, i := range interfaces {
-		if !names[i.Name] {
-			names[i.Name] = true
+		if !mapped[i.Name] {
+			mapped[i.Name] = true
 			entries = append(entries, registry.Entry{Group: form.group(c.app), Key: keyMapping + i.Name, Value: c.app})
 		}
 	}
 	return entries, left
 }
 
-// distinction distinguishes the instances of one application and address that several
-// services provide. It is empty for services of a mesh, which share no address.
+// distinction returns a text that distinguishes the instances of several services at one
+// address of an application. It is empty for services of a mesh, which do not share
+// addresses.
 func distinction(s *registry.Service) string {
 	if _, err := naming.ParseHostAddress(string(s.Name)); err == nil {
 		return ""
@@ -274,7 +282,7 @@ const (
 	metaService = "dubbo.metadata-service.url-params"
 
 	storageRemote = "remote"
-	noRevision    = "0" // of an instance that provides nothing, such as a consumer's
+	noRevision    = "0" // of an instance that provides nothing, such as that of a consumer
 )
 
 // A port is an element of dubbo.endpoints.
@@ -283,9 +291,9 @@ type port struct {
 	Protocol string `json:"protocol"`
 }
 
-// metadataOf returns the metadata of an instance within a limit of bytes, by key, and
-// the keys that are left out.
-func (in *instance) metadataOf(limit int) (params []param, dropped []string, err error) {
+// metadataWithin returns the metadata of an instance within a limit of bytes, sorted by
+// key, and the keys that are left out. It fails if required metadata exceed the limit.
+func (in *instance) metadataWithin(limit int) (params []param, dropped []string, err error) {
 	ports := make([]byte, 0, 64)
 	for i, p := range in.protocols {
 		ports = append(append(ports, "[,"[min(i, 1)]), `{"port":`...)
@@ -301,7 +309,8 @@ func (in *instance) metadataOf(limit int) (params []param, dropped []string, err
 	return params, dropped, nil
 }
 
-// droppedError says which metadata is left out; nil if none is.
+// droppedError returns an error that names the metadata that is left out, or nil if none
+// is.
 func (in *instance) droppedError(limit int, dropped []string) error {
 	return droppedError(in.protocols[0].protocol+"://"+in.address, limit, dropped)
 }

@@ -12,19 +12,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The reasons why an instance cannot be read.
+// The reasons why an instance cannot be decoded.
 var (
 	errNoRevision = errors.New("has no " + metaRevision)
-	errOldLevel   = errors.New("has " + metaOldRevision + ", as Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5 register applications, which Dubbo 3 does not read: have it register interfaces")
-	errNoDocument = errors.New("what it provides is not in the registry")
-	errNoService  = errors.New("keeps to itself what it provides (" + metaStorage + "=local) and does not say where to ask: " + remedy)
+	errOldLevel   = errors.New("has " + metaOldRevision + ", as Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5 " +
+		"register applications, which Dubbo 3 does not read; let it register interfaces")
+	errNoDocument = errors.New("its metadata is not in the registry")
+	errNoService  = errors.New("does not store its metadata (" + metaStorage + "=local) " +
+		"and has no address to request it from; " + remedy)
 )
 
-// remedy is what an operator can do about instances that cannot be asked.
-const remedy = "have it register with dubbo.application.metadata-type=remote, " +
+// remedy is what an operator can do about instances whose metadata cannot be requested.
+const remedy = "let it register with dubbo.application.metadata-type=remote, " +
 	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
-// documentKey returns the key of the document that an instance refers to.
+// documentKey returns the key of the document that an instance refers to. It fails if the
+// instance refers to none.
 func (r *registration) documentKey() (string, error) {
 	revision := r.metadata[metaRevision]
 	switch {
@@ -36,23 +39,23 @@ func (r *registration) documentKey() (string, error) {
 	if r.metadata[metaStorage] == storageRemote {
 		return keyMetadata + revision, nil
 	}
-	s, err := r.service()
+	s, err := r.metadataService()
 	if err != nil {
 		return "", err
 	}
 	return s.key(), nil
 }
 
-// dependencies is Codec.Dependencies for a form.
+// dependencies implements Codec.Dependencies for a form.
 func dependencies(entries []registry.Entry, parse func(registry.Entry) (registration, error)) []metadata.Ref {
 	seen := make(map[metadata.Ref]bool)
 	var refs []metadata.Ref
 	for _, e := range entries {
-		h, err := parse(e)
-		if err != nil || !h.provides() {
+		r, err := parse(e)
+		if err != nil || !r.provides() {
 			continue
 		}
-		key, err := h.documentKey()
+		key, err := r.documentKey()
 		if ref := (metadata.Ref{Group: e.Group, Key: key}); err == nil && !seen[ref] {
 			seen[ref] = true
 			refs = append(refs, ref)
@@ -61,9 +64,11 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (registra
 	return refs
 }
 
-// decodeApps is Codec.Decode for a form. Each interface of an application is a
-// service. If there are instances of two revisions, it has those that provide it.
-func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (registration, error)) ([]*registry.Service, []metadata.DecodeError) {
+// decodeApps implements Codec.Decode for a form. Each interface of an application is a
+// service. Its endpoints are the instances whose revision provides the interface.
+func decodeApps(
+	entries, extras []registry.Entry, parse func(registry.Entry) (registration, error),
+) ([]*registry.Service, []metadata.DecodeError) {
 	documents := make(map[metadata.Ref]Document, len(extras))
 	broken := make(map[metadata.Ref]error)
 	for _, e := range extras {
@@ -75,7 +80,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 		}
 		documents[ref] = r
 	}
-	var all []*record
+	var all []*decodedProvider
 	var failed []metadata.DecodeError
 	applications := make(map[registry.Group]bool)
 	for _, e := range entries {
@@ -90,7 +95,8 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 				return Document{}, err
 			}
 			if m, ok := ParseMetadataService(ref.Key); ok {
-				return Document{}, fmt.Errorf("%w: nobody at %s://%s reported it; %s", errNoDocument, m.Protocol, m.Address(), remedy)
+				return Document{}, fmt.Errorf("%w and %s://%s did not return it; %s",
+					errNoDocument, m.Protocol, m.Address(), remedy)
 			}
 			return Document{}, fmt.Errorf("%w: %s", errNoDocument, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})
@@ -100,37 +106,39 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 		}
 	}
-	// A group with nothing but instances of other formats is no application.
+	// A group with only instances of other formats is not an application.
 	failed = slices.DeleteFunc(failed, func(f metadata.DecodeError) bool { return !applications[f.Entry.Group] })
 	return services(all), failed
 }
 
-// decodeInstance reads one instance. An error beside providers names interfaces that
-// could not be read.
-func decodeInstance(e registry.Entry, parse func(registry.Entry) (registration, error), lookup func(metadata.Ref) (Document, error)) ([]*record, error) {
-	h, err := parse(e)
-	if err != nil || !h.provides() {
+// decodeInstance decodes one instance. An error together with providers names interfaces
+// that could not be decoded.
+func decodeInstance(
+	e registry.Entry, parse func(registry.Entry) (registration, error), lookup func(metadata.Ref) (Document, error),
+) ([]*decodedProvider, error) {
+	r, err := parse(e)
+	if err != nil || !r.provides() {
 		return nil, err
 	}
-	if err := checkAddress(h.host, h.port); err != nil {
+	if err := checkAddress(r.host, r.port); err != nil {
 		return nil, err
 	}
-	key, err := h.documentKey()
+	key, err := r.documentKey()
 	if err != nil {
 		return nil, err
 	}
-	r, err := lookup(metadata.Ref{Group: e.Group, Key: key})
+	document, err := lookup(metadata.Ref{Group: e.Group, Key: key})
 	if err != nil {
 		return nil, err
 	}
-	ports, err := h.ports()
+	ports, err := r.ports()
 	if err != nil {
 		return nil, err
 	}
-	var all []*record
+	var all []*decodedProvider
 	var left []error
-	for _, key := range slices.Sorted(maps.Keys(r.Services)) {
-		some, err := h.providers(r.Services[key], ports)
+	for _, key := range slices.Sorted(maps.Keys(document.Services)) {
+		some, err := r.providers(document.Services[key], ports)
 		all = append(all, some...)
 		left = append(left, err)
 	}
@@ -138,7 +146,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (registration, 
 }
 
 // providers returns the endpoints of one service of a document.
-func (r *registration) providers(s DocumentService, ports map[string][]uint16) ([]*record, error) {
+func (r *registration) providers(s DocumentService, ports map[string][]uint16) ([]*decodedProvider, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -147,28 +155,30 @@ func (r *registration) providers(s DocumentService, ports map[string][]uint16) (
 		at = []uint16{r.port}
 	}
 	if len(at) == 0 {
-		return nil, fmt.Errorf("%s: %s names no port of %s", s.Name, metaEndpoints, s.Protocol)
+		return nil, fmt.Errorf("%s: %s has no port for %s", s.Name, metaEndpoints, s.Protocol)
 	}
-	all := make([]*record, 0, len(at))
-	for _, p := range at {
-		f, err := read(parsedURL{protocol: s.Protocol, host: r.host, port: p, path: s.Path, params: paramsIn(r.params(s))})
+	all := make([]*decodedProvider, 0, len(at))
+	for _, port := range at {
+		p, err := decodeURL(parsedURL{
+			protocol: s.Protocol, host: r.host, port: port, path: s.Path, params: paramsIn(r.params(s)),
+		})
 		if err != nil {
 			return nil, err
 		}
-		f.group = r.entry.Group
-		if len(ports) > 1 && f.endpoint.Instance == "" {
-			f.endpoint.Instance = hostPort(r.host, r.port)
+		p.group = r.entry.Group
+		if len(ports) > 1 && p.endpoint.Instance == "" {
+			p.endpoint.Instance = hostPort(r.host, r.port)
 		}
-		if r.health != registry.HealthUnknown && f.endpoint.Health != registry.Disabled {
-			f.endpoint.Health = r.health
+		if r.health != registry.HealthUnknown && p.endpoint.Health != registry.Disabled {
+			p.endpoint.Health = r.health
 		}
-		all = append(all, f)
+		all = append(all, p)
 	}
 	return all, nil
 }
 
-// params returns the parameters of a service at an instance. As for consumers, those
-// of the document override those of the instance.
+// params returns the parameters of a service at an instance. Like in consumers, those of
+// the document override those of the instance.
 func (r *registration) params(s DocumentService) map[string]string {
 	params := make(map[string]string, len(s.Params)+len(r.metadata))
 	for k, v := range r.metadata {
@@ -192,7 +202,7 @@ func isInternal(key string) bool {
 	return strings.HasPrefix(key, "dubbo.") && key != paramTag
 }
 
-// A registration is an instance that was read from an entry.
+// A registration is an instance that was decoded from an entry.
 type registration struct {
 	entry    registry.Entry
 	host     string
@@ -201,16 +211,16 @@ type registration struct {
 	metadata map[string]string
 }
 
-// provides reports whether an instance is a provider's. Consumers register as well,
-// with a revision without a document.
+// provides reports whether an instance is that of a provider. Consumers also register, with
+// a revision that has no document.
 func (r *registration) provides() bool { return r.metadata[metaRevision] != noRevision }
 
-// ports returns the ports of an instance by protocol; nil if it names none, and has
-// its own port for all protocols.
+// ports returns the ports of an instance by protocol. It is nil if the instance lists
+// none and uses its own port for all protocols.
 func (r *registration) ports() (map[string][]uint16, error) {
 	text := r.metadata[metaEndpoints]
 	if text == "" {
-		return nil, nil //nolint:nilnil // it names none
+		return nil, nil //nolint:nilnil // it lists none
 	}
 	var list []port
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -14,17 +14,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Document says what the instances of a revision provide: Dubbo's
-// MetadataInfo.
+// A Document lists what the instances of a revision provide: Dubbo's MetadataInfo.
 type Document struct {
 	App      string                     `json:"app"`
 	Revision string                     `json:"revision"`
 	Services map[string]DocumentService `json:"services"`
-	Mark     string                     `json:"xdsb,omitempty"` // readers skip a field that they do not know
+	Mark     string                     `json:"xdsb,omitempty"` // readers ignore unknown fields
 }
 
-// A DocumentService is one interface in one protocol: Dubbo's ServiceInfo. Java
-// reads version and group from the fields and fails without params.
+// A DocumentService is one interface in one protocol: Dubbo's ServiceInfo. Java uses the
+// fields Version and Group, and fails without Params.
 type DocumentService struct {
 	Name     string            `json:"name"`
 	Group    string            `json:"group,omitempty"`
@@ -35,9 +34,10 @@ type DocumentService struct {
 	Params   map[string]string `json:"params"`
 }
 
-// document returns the document of an instance and its revision. Of values that
-// instances have themselves it has the weight, which dubbo-go reads from it alone, and
-// the tag, whose removal Java does not see from the instance.
+// document returns the document of an instance and its revision. It has two values that
+// the instance has too. The weight is one, because some versions of dubbo-go read it only
+// from the document. The tag is the other, because Java does not see its removal from
+// the instance.
 func (o *options) document(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
 	r := Document{App: app, Services: make(map[string]DocumentService), Mark: in.mark}
 	for _, i := range interfaces {
@@ -67,7 +67,8 @@ func documentParams(app string, i registry.Interface, in *instance) map[string]s
 	return params
 }
 
-// matchKey returns the key of a service in a document: [group/]interface[:version]:protocol.
+// matchKey returns the key of a service in a document,
+// [group/]interface[:version]:protocol.
 func matchKey(i registry.Interface, protocol string) string {
 	key := i.Name
 	if i.Group != "" {
@@ -79,13 +80,14 @@ func matchKey(i registry.Interface, protocol string) string {
 	return key + ":" + protocol
 }
 
-// The form of a revision of ours.
+// The form of our revisions.
 const (
 	revisionSign = "-"
 	revisionHash = 22
 )
 
-// parseRevision returns the owner and bridge of a revision; false if it is not ours.
+// parseRevision returns the owner and bridge in a revision; false if a bridge did not
+// write it.
 func parseRevision(revision string) (metadata.Mark, bool) {
 	mark, hash, ok := strings.Cut(revision, revisionSign)
 	if !ok || len(hash) != revisionHash {
@@ -101,7 +103,8 @@ var (
 	errNoPath     = errors.New("has no path")
 )
 
-// parseDocument reads a document of Java or dubbo-go.
+// parseDocument parses a document of Java or dubbo-go. A document without services is an
+// error.
 func parseDocument(text string) (Document, error) {
 	var r Document
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -128,8 +131,8 @@ func (s *DocumentService) iface() registry.Interface {
 	return registry.Interface{Name: s.Name, Version: s.Version, Group: s.Group}
 }
 
-// interfacesOf returns the names of the interfaces of a document, in order; none if it
-// cannot be read.
+// interfacesOf returns the names of the interfaces of a document, in order. It returns
+// none for an invalid document.
 func interfacesOf(text string) []string {
 	r, err := parseDocument(text)
 	if err != nil {
@@ -143,8 +146,8 @@ func interfacesOf(text string) []string {
 	return slices.Compact(names)
 }
 
-// MetadataService is the service of Dubbo that returns the document of an instance
-// which does not store it.
+// MetadataService is the service of Dubbo that returns the document of an instance if the
+// instance does not store it.
 type MetadataService struct {
 	Protocol    string // tri or dubbo
 	Host        string
@@ -165,8 +168,8 @@ func (m MetadataService) key() string {
 	return keyService + m.Protocol + "://" + m.Address() + "?" + q.Encode()
 }
 
-// ParseMetadataService reads the key of a metadata.Ref; false if the registry stores
-// the document.
+// ParseMetadataService parses the key of a metadata.Ref; false if the registry stores the
+// document.
 func ParseMetadataService(key string) (MetadataService, bool) {
 	text, ok := strings.CutPrefix(key, keyService)
 	if !ok {
@@ -184,14 +187,15 @@ func ParseMetadataService(key string) (MetadataService, bool) {
 	}, err == nil
 }
 
-// ParseMetadataRevision returns the revision in the key of a metadata.Ref; false if it
-// has none.
+// ParseMetadataRevision returns the revision in the key of a metadata.Ref; false if the
+// key has none.
 func ParseMetadataRevision(key string) (string, bool) {
 	return strings.CutPrefix(key, keyMetadata)
 }
 
-// service returns the MetadataService of an instance.
-func (r *registration) service() (MetadataService, error) {
+// metadataService returns the MetadataService of an instance. It fails if the instance
+// does not report one.
+func (r *registration) metadataService() (MetadataService, error) {
 	text := r.metadata[metaService]
 	if text == "" {
 		return MetadataService{}, errNoService

@@ -11,31 +11,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ZooKeeperApp is the application-level format as Dubbo stores it in
-// ZooKeeper:
+// ZooKeeperApp is the application-level format as Dubbo stores it in ZooKeeper:
 //
 //	/services/<application>/<ip:port>    {"name":"<application>","id":"<ip:port>","address":"<ip>","port":20000,
 //	      "payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":…,"name":…,"metadata":{
 //	      "dubbo.endpoints":"[{\"port\":20000,\"protocol\":\"tri\"}]","dubbo.metadata.revision":"<revision>",
 //	      "dubbo.metadata.storage-type":"remote","xdsb":"<mark>", …}}}      what Curator writes
-//	/dubbo/mapping/<interface>           <application>,<application>        shared: an application is added, none is removed
+//	/dubbo/mapping/<interface>           <application>,<application>        shared: applications are only added
 //	/dubbo/metadata/<application>/<revision>    where Java looks, and
 //	/dubbo/<application>/<revision>             where dubbo-go looks:
 //	      {"app":"<application>","revision":"<revision>","services":{"[<group>/]<interface>[:<version>]:tri":
 //	      {"name":"<interface>","group":…,"version":…,"protocol":"tri","path":"<interface>","params":{…}}}}
 //
-// One node that is no instance of Dubbo makes consumers of the application fail, and
-// one of ours those of Spring Cloud, which uses the same parents. So nothing is
-// written to a parent that holds another format.
+// One node that is not an instance of Dubbo makes consumers of the application fail.
+// One instance of Dubbo makes consumers of Spring Cloud fail, which uses the same
+// parents. So nothing is written to a parent with another format.
 //
-// An Entry of an instance has the JSON as its value and the node's name as its
-// key.
+// The entry of an instance has the JSON as its value and the node's name as its key.
 type ZooKeeperApp struct{ o options }
 
 const instanceClass = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
 
-// NewZooKeeperApp returns the codec of the application-level format in
-// ZooKeeper. The error names every option that cannot be used.
+// NewZooKeeperApp returns the codec of the application-level format in ZooKeeper. The
+// error names every invalid option.
 func NewZooKeeperApp(o Options) (*ZooKeeperApp, error) {
 	all, err := withDefaults(o, KindApplication, maxURL)
 	if err != nil {
@@ -49,7 +47,7 @@ func (z *ZooKeeperApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encodeApps(s, z)
 }
 
-// Dependencies implements metadata.Codec: the documents are elsewhere.
+// Dependencies implements metadata.Codec: instances depend on documents.
 func (*ZooKeeperApp) Dependencies(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, parseCurator)
 }
@@ -82,7 +80,7 @@ type payload struct {
 
 // instance implements appForm.
 func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
-	params, dropped, err := in.metadataOf(z.o.limit)
+	params, dropped, err := in.metadataWithin(z.o.limit)
 	if err != nil {
 		return registry.Entry{}, err
 	}
@@ -90,10 +88,11 @@ func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry
 	if distinction != "" {
 		id += "~" + distinction
 	}
-	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.droppedError(z.o.limit, dropped)
+	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)},
+		in.droppedError(z.o.limit, dropped)
 }
 
-// curatorJSON writes an instance as Curator does, without reflection.
+// curatorJSON encodes an instance like Curator, without reflection.
 func curatorJSON(in *instance, app, id string, params []param) string {
 	b := in.buffers.text[:0]
 	b = metadata.AppendText(append(b, `{"name":`...), app)
@@ -116,7 +115,7 @@ func (z *ZooKeeperApp) documents(app, revision, text string) []registry.Entry {
 	}
 }
 
-// checkMapping implements appForm: any interface can be a node.
+// checkMapping implements appForm: the interface must be the name of a node.
 func (*ZooKeeperApp) checkMapping(iface string) error {
 	if strings.Contains(iface, "/") {
 		return fmt.Errorf("interface %q cannot be a node", iface)
@@ -124,11 +123,11 @@ func (*ZooKeeperApp) checkMapping(iface string) error {
 	return nil
 }
 
-// parseCurator reads an instance of Curator.
+// parseCurator decodes an instance of Curator.
 func parseCurator(e registry.Entry) (registration, error) {
 	var c curator
 	if err := json.Unmarshal([]byte(e.Value), &c); err != nil {
-		if _, isOther := errors.AsType[*json.UnmarshalTypeError](err); isOther { // a payload of another program's
+		if _, isOther := errors.AsType[*json.UnmarshalTypeError](err); isOther { // the payload of another program
 			err = fmt.Errorf("%w: %w", errForeign, err)
 		}
 		return registration{}, fmt.Errorf("%.80q: %w", e.Value, err)
@@ -136,22 +135,21 @@ func parseCurator(e registry.Entry) (registration, error) {
 	if c.Payload.Class != instanceClass {
 		return registration{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
 	}
-	h := registration{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
+	r := registration{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
 	if c.Enabled != nil && !*c.Enabled {
-		h.health = registry.Disabled
+		r.health = registry.Disabled
 	}
-	return h, nil
+	return r, nil
 }
 
-// Kind returns the format's name, the Kind of its groups.
+// Kind returns the name of the format, which is the Kind of its groups.
 func (*ZooKeeperApp) Kind() string { return KindApplication }
 
 // Parents returns the pattern of the parents that hold instances.
 func (z *ZooKeeperApp) Parents() string { return z.o.Root + "/*" }
 
-// Parent returns the parent that holds the instances of a group. The error
-// reports a name that cannot be an application, or a group of another format
-// or parent.
+// Parent returns the parent of the instances of a group. It fails for a name that cannot
+// be an application, and for a group of another format or root.
 func (z *ZooKeeperApp) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, KindApplication, z.o.Root)
@@ -168,26 +166,27 @@ func (z *ZooKeeperApp) Group(parent string) (registry.Group, bool) {
 	return z.group(app), ok && checkApplication(app) == nil
 }
 
-// HasData reports whether nodes of this format carry data.
+// HasData reports whether nodes of this format have data, which is always true.
 func (*ZooKeeperApp) HasData() bool { return true }
 
-// Replaces says that instances change in place: consumers watch their data.
+// Replaces returns that instances change in place: consumers watch their data.
 func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
 
-// documentParents are the paths of the documents of an application: Java's and
-// dubbo-go's.
+// documentParents returns the parents of the documents of an application: that of Java
+// and that of dubbo-go.
 func (z *ZooKeeperApp) documentParents(app string) (java, golang string) {
 	return z.o.Documents + "/metadata/" + app, z.o.Documents + "/" + app
 }
 
-// OtherParents returns the other parents of a group's nodes. Nodes there are named by their
-// paths.
+// OtherParents returns the parents of a group's nodes in addition to Parent. Nodes in
+// them are named by their paths.
 func (z *ZooKeeperApp) OtherParents(g registry.Group) []string {
 	java, golang := z.documentParents(g.Name)
 	return []string{java, golang}
 }
 
-// Places returns the paths at which a dependency may be; the first that exists counts.
+// Places returns the paths at which a dependency may be stored. The first that exists
+// counts.
 func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	revision, ok := ParseMetadataRevision(ref.Key)
 	if !ok || strings.Contains(revision, "/") {
@@ -197,8 +196,8 @@ func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	return []string{java + "/" + revision, golang + "/" + revision}
 }
 
-// Node returns the name and the data of the node that stores an entry; the path
-// instead of the name in another parent. An element of a mapping is no node.
+// Node returns the name and the data of the node that stores an entry. In another parent
+// the path replaces the name. It fails for an element of a mapping, which is not a node.
 func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err error) {
 	if revision, ok := ParseMetadataRevision(e.Key); ok {
 		java, golang := z.documentParents(e.Group.Name)
@@ -213,8 +212,8 @@ func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err err
 	return e.Key, []byte(e.Value), nil
 }
 
-// Element returns the path of a shared list, and the element of it that is the entry;
-// empty for an entry that is a node.
+// Element returns the path of a shared list, and the element of the list that is the
+// entry. Both are empty for an entry that is a node.
 func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	iface, ok := strings.CutPrefix(e.Key, keyMapping)
 	if !ok {
@@ -223,7 +222,7 @@ func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	return z.o.Documents + "/mapping/" + iface, e.Group.Name
 }
 
-// Elements returns the entries of shared lists that belong to an entry of ours.
+// Elements returns the entries of shared lists that belong to our entry e.
 func (*ZooKeeperApp) Elements(e registry.Entry) []registry.Entry { return elementsOf(e) }
 
 func elementsOf(e registry.Entry) []registry.Entry {
@@ -237,8 +236,8 @@ func elementsOf(e registry.Entry) []registry.Entry {
 	return elements
 }
 
-// Entry returns the entry of a node and its mark. It never fails: a node that cannot
-// be read is an entry without a mark.
+// Entry returns the entry of a node and its mark. It never fails: for a node that cannot
+// be decoded it returns an entry without a mark.
 func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
 	e := registry.Entry{Group: g, Key: name, Value: string(data)}
 	if strings.HasPrefix(name, "/") {
@@ -260,9 +259,9 @@ func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (regist
 
 func (z *ZooKeeperApp) documentEntry(e registry.Entry, path string) (registry.Entry, metadata.Mark) {
 	java, golang := z.documentParents(e.Group.Name)
-	revision, end := strings.CutPrefix(path, java+"/")
+	revision, isJava := strings.CutPrefix(path, java+"/")
 	suffix := ""
-	if !end {
+	if !isJava {
 		revision = strings.TrimPrefix(path, golang+"/")
 		suffix = keyGo
 	}
@@ -277,13 +276,13 @@ func (z *ZooKeeperApp) documentEntry(e registry.Entry, path string) (registry.En
 	return e, metadata.Mark{}
 }
 
-var errForeign = errors.New("is no instance of Dubbo's")
+var errForeign = errors.New("is not an instance of Dubbo")
 
-// Foreign says of which other format a node is, nil if it is of this one. Readers of
-// either format fail if a parent holds both.
+// Foreign returns an error for a node of another format, and nil for a node of this one.
+// Consumers of either format fail if a parent has nodes of both.
 func (*ZooKeeperApp) Foreign(name string, data []byte) error {
-	h, err := parseCurator(registry.Entry{Key: name, Value: string(data)})
-	if err == nil && h.metadata == nil {
+	r, err := parseCurator(registry.Entry{Key: name, Value: string(data)})
+	if err == nil && r.metadata == nil {
 		err = errForeign
 	}
 	return err

@@ -16,34 +16,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var errNoProvider = errors.New("is no provider")
+var errNoProvider = errors.New("is not a provider")
 
-// A record is a provider that was read from an entry.
-type record struct {
+// A decodedProvider is a provider that was decoded from an entry.
+type decodedProvider struct {
 	group       registry.Group
 	iface       registry.Interface
 	application string
 	endpoint    registry.Endpoint
 }
 
-// decode is Codec.Decode for the forms without documents.
-func decode(entries []registry.Entry, read func(registry.Entry) (*record, error)) ([]*registry.Service, []metadata.DecodeError) {
-	all := make([]*record, 0, len(entries))
+// decode implements Codec.Decode for the forms without documents.
+func decode(
+	entries []registry.Entry, decodeEntry func(registry.Entry) (*decodedProvider, error),
+) ([]*registry.Service, []metadata.DecodeError) {
+	all := make([]*decodedProvider, 0, len(entries))
 	var failed []metadata.DecodeError
 	for _, e := range entries {
-		f, err := read(e)
+		p, err := decodeEntry(e)
 		if err != nil {
 			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 			continue
 		}
-		f.group = e.Group
-		all = append(all, f)
+		p.group = e.Group
+		all = append(all, p)
 	}
 	return services(all), failed
 }
 
-// read returns the provider of a URL.
-func read(u parsedURL) (*record, error) {
+// decodeURL returns the provider of a URL. It fails for a URL that is not a provider, and
+// for one that consumers cannot call.
+func decodeURL(u parsedURL) (*decodedProvider, error) {
 	get := func(key string) string {
 		value := ""
 		for _, p := range u.params {
@@ -56,34 +59,36 @@ func read(u parsedURL) (*record, error) {
 	if err := checkCategory(u.protocol, cmp.Or(get(paramCategory), get("nacos.category"))); err != nil {
 		return nil, err
 	}
-	f := &record{iface: registry.Interface{
+	decoded := &decodedProvider{iface: registry.Interface{
 		Name:    cmp.Or(get(paramInterface), canonicalPath(u.path)),
 		Version: get(paramVersion),
 		Group:   get(paramGroup),
 	}}
-	if err := checkInterface(f.iface); err != nil {
+	if err := checkInterface(decoded.iface); err != nil {
 		return nil, err
 	}
-	path, err := readMark(get(metadata.MarkKey))
+	path, err := pathInMark(get(metadata.MarkKey))
 	if err != nil {
 		return nil, err
 	}
-	urlPath, err := urlPathOf(u.path, f.iface.Name)
+	urlPath, err := urlPathOf(u.path, decoded.iface.Name)
 	if err != nil {
 		return nil, err
 	}
-	f.application = get(paramApplication)
-	f.endpoint = registry.Endpoint{
+	decoded.application = get(paramApplication)
+	decoded.endpoint = registry.Endpoint{
 		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
 		Zone: get(paramMeshLocality), Instance: get(paramInstance), URLPath: urlPath,
 	}
-	w := weightParams{mesh: get(paramMeshWeight), dubbo: get(paramWeight), release: get(paramRelease), bridged: path != ""}
-	f.endpoint.Weight, f.endpoint.ZeroWeight = w.read()
-	if isHidden(get(paramEnabled), get(paramDisabled)) {
-		f.endpoint.Health = registry.Disabled
+	w := weightParams{
+		mesh: get(paramMeshWeight), dubbo: get(paramWeight), release: get(paramRelease), bridged: path != "",
 	}
-	f.endpoint.Attributes = attributes(u.params)
-	return f, nil
+	decoded.endpoint.Weight, decoded.endpoint.ZeroWeight = w.weight()
+	if isHidden(get(paramEnabled), get(paramDisabled)) {
+		decoded.endpoint.Health = registry.Disabled
+	}
+	decoded.endpoint.Attributes = attributes(u.params)
+	return decoded, nil
 }
 
 // attributes returns the parameters for which the model has no field.
@@ -102,7 +107,7 @@ func attributes(params []param) registry.Attributes {
 	return out
 }
 
-// checkCategory refuses URLs that are no providers, such as consumers and rules.
+// checkCategory refuses URLs that are not providers, such as consumers and rules.
 func checkCategory(protocol, category string) error {
 	switch protocol {
 	case "consumer", "empty", "override", "route", "condition", "script", "admin":
@@ -114,7 +119,8 @@ func checkCategory(protocol, category string) error {
 	return nil
 }
 
-func readMark(s string) (registry.Path, error) {
+// pathInMark returns the path in a mark, which may be empty.
+func pathInMark(s string) (registry.Path, error) {
 	if s == "" {
 		return "", nil
 	}
@@ -125,14 +131,14 @@ func readMark(s string) (registry.Path, error) {
 	return m.Path, nil
 }
 
-// isHidden reports whether consumers of Dubbo ignore a provider. Any text but true is
-// false.
+// isHidden reports whether consumers of Dubbo ignore a provider. Every text except true
+// means false.
 func isHidden(enabled, disabled string) bool {
 	return enabled != "" && !strings.EqualFold(enabled, "true") || strings.EqualFold(disabled, "true")
 }
 
-// urlPathOf returns the URL path of a provider; empty if it is the interface's name,
-// which consumers call by default.
+// urlPathOf returns the URL path of a provider. It is empty if the path is the
+// interface's name, which consumers call by default.
 func urlPathOf(path, iface string) (string, error) {
 	path = canonicalPath(path)
 	if path == "" || path == iface {
@@ -140,45 +146,45 @@ func urlPathOf(path, iface string) (string, error) {
 	}
 	bad := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`?#%;"\`, r) }
 	if !utf8.ValidString(path) || strings.ContainsFunc(path, bad) {
-		return "", fmt.Errorf("path %s can be no part of a URL", naming.Quote(path))
+		return "", fmt.Errorf("path %s cannot be part of a URL", naming.Quote(path))
 	}
 	return path, nil
 }
 
-// weightParams are the parameters of a provider from which its weight is read.
+// weightParams are the parameters of a provider that determine its weight.
 type weightParams struct {
-	mesh, dubbo string // the mesh's own weight and Dubbo's
+	mesh, dubbo string // the weight of the mesh and that of Dubbo
 	release     string // of the framework
-	bridged     bool   // it came from another registry
+	bridged     bool   // whether the provider came from another registry
 }
 
-// ofGo begins the releases of dubbo-go, which writes a weight of 0 as default.
-const ofGo = "dubbo-golang-"
+// dubboGoRelease begins the releases of dubbo-go, which writes the default weight as 0.
+const dubboGoRelease = "dubbo-golang-"
 
-// read returns the weight of a provider, and whether that is 0 on purpose: the
-// mesh's own or else Dubbo's. One that is no number is ignored.
-func (t weightParams) read() (weight uint32, zero bool) {
-	text := t.mesh
+// weight returns the weight of a provider, and whether it is 0 on purpose. The weight of
+// the mesh takes precedence over that of Dubbo. An invalid number is ignored.
+func (w weightParams) weight() (weight uint32, zero bool) {
+	text := w.mesh
 	if text == "" {
-		text = t.dubbo
+		text = w.dubbo
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	switch {
-	case text == "" && t.bridged:
+	case text == "" && w.bridged:
 		return 0, false
-	case text == "", t.mesh == "" && err == nil && n == 0 && strings.HasPrefix(t.release, ofGo):
+	case text == "", w.mesh == "" && err == nil && n == 0 && strings.HasPrefix(w.release, dubboGoRelease):
 		return defaultWeight, false
 	case err != nil:
 		return 0, false
 	default:
-		return uint32(n), n == 0 && t.mesh == ""
+		return uint32(n), n == 0 && w.mesh == ""
 	}
 }
 
-// services returns a service for each group and interface of the providers. It has
-// the attributes that are equal for all its endpoints.
-func services(all []*record) []*registry.Service {
-	slices.SortStableFunc(all, func(a, b *record) int {
+// services returns a service for each group and interface of the providers. A service
+// has the attributes that are equal for all its endpoints.
+func services(all []*decodedProvider) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b *decodedProvider) int {
 		return cmp.Or(a.group.Compare(b.group), cmp.Compare(a.iface.Name, b.iface.Name),
 			cmp.Compare(a.iface.Version, b.iface.Version), cmp.Compare(a.iface.Group, b.iface.Group),
 			a.endpoint.Compare(b.endpoint))
@@ -196,15 +202,16 @@ func services(all []*record) []*registry.Service {
 	return out
 }
 
-// serviceOf returns the service of providers. Its strings are copies, because parts
-// of the entries would keep all of those in memory.
-func serviceOf(all []*record) *registry.Service {
+// serviceOf returns the service of providers. Its strings are copies, because substrings
+// of the entries would keep the whole entries in memory.
+func serviceOf(all []*decodedProvider) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
 		Name:        NameOf(first.group, first.iface),
 		Application: strings.Clone(first.application),
 		Interfaces: []registry.Interface{{
-			Name: strings.Clone(first.iface.Name), Version: strings.Clone(first.iface.Version), Group: strings.Clone(first.iface.Group),
+			Name: strings.Clone(first.iface.Name), Version: strings.Clone(first.iface.Version),
+			Group: strings.Clone(first.iface.Group),
 		}},
 		Attributes: cloneAttributes(first.endpoint.Attributes),
 		Endpoints:  make([]registry.Endpoint, 0, len(all)),
@@ -244,7 +251,7 @@ func serviceOf(all []*record) *registry.Service {
 	return s
 }
 
-// cloneAttributes returns a copy, also of the strings; nil for none.
+// cloneAttributes returns a copy of attributes and of their strings; nil for none.
 func cloneAttributes(a registry.Attributes) registry.Attributes {
 	if len(a) == 0 {
 		return nil
@@ -256,7 +263,7 @@ func cloneAttributes(a registry.Attributes) registry.Attributes {
 	return out
 }
 
-// shareOrClone returns another string if that equals s, or else a copy of s.
+// shareOrClone returns the other string if it equals s, and otherwise a copy of s.
 func shareOrClone(other, s string) string {
 	if other == s {
 		return other
@@ -281,7 +288,7 @@ func (n *Nacos) Place() registry.Place { return registry.NewPlace(n.group(""), n
 // Place implements metadata.Codec.
 func (n *NacosApp) Place() registry.Place { return registry.NewPlace(n.group(""), nil) }
 
-// isKey reports whether a name, or what it begins with, is a service key.
+// isKey reports whether a name begins with a service key.
 func isKey(name string) bool { return strings.HasPrefix(name, naming.Providers+":") }
 
 // Scope implements metadata.Scoped: the parent of an interface may have any version
@@ -294,9 +301,9 @@ func (*ZooKeeper) Scope(g registry.Group) string {
 // Scope implements metadata.Scoped: an application may provide any interface.
 func (*ZooKeeperApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
-// Scope implements metadata.Scoped: a legacy name may be of several keys of its
-// interface. These are unknown as well, because Origin takes an entry in a target for
-// theirs.
+// Scope implements metadata.Scoped: a legacy name may stand for several keys of its
+// interface. These are unknown as well, because Origin attributes an entry in a target
+// to them.
 func (*Nacos) Scope(g registry.Group) string {
 	if parts := strings.Split(g.Name, ":"); len(parts) > 1 && len(parts) < 4 {
 		g.Name = naming.Providers + ":" + parts[1] + ":*"
@@ -314,7 +321,7 @@ func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	case g.Kind == KindApplication:
 		key = g.Name + "/" + key // several applications may provide one interface
 	case g.Name != key && strings.HasPrefix(g.Name, naming.Providers+":"):
-		key += "/" + g.Name // a legacy name in Nacos, beside which there may be the other
+		key += "/" + g.Name // a legacy name in Nacos; the service may exist under both names
 	}
 	g.Name = key
 	return registry.Name(g.String())

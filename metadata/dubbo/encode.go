@@ -13,12 +13,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A provider is one interface at one address, in no registry's form yet.
+// A provider is one interface at one address, before it is encoded for a registry.
 type provider struct {
 	*site
 	iface registry.Interface
 	group registry.Group
-	query string // of the entry's key
+	query string // the end of the entry's key
 	draft []param
 }
 
@@ -31,14 +31,14 @@ func (p *provider) values() values {
 	return v
 }
 
-// buffers are memory that is used for one endpoint after the other.
+// buffers are memory that is reused for each endpoint.
 type buffers struct {
 	params []param
 	text   []byte
 }
 
-// A site is an endpoint that may be written, with the values that all interfaces of
-// its service share.
+// A site is an endpoint that can be written, with the values that all interfaces of its
+// service share.
 type site struct {
 	*labels
 	endpoint *registry.Endpoint
@@ -49,16 +49,16 @@ type site struct {
 	buffers  *buffers
 }
 
-// labels are the attributes of an endpoint, and those of its service that it does
-// not have itself. Endpoints with equal attributes share one.
+// labels are the attributes of an endpoint, and those attributes of its service that the
+// endpoint does not override. Endpoints with equal attributes share them.
 type labels struct {
 	application, release, tag, meshHost string
 	params                              []param  // without the application
-	reserved                            []string // keys that are left out, because consumers would read them as their own
+	reserved                            []string // keys that are left out, because consumers interpret them
 }
 
-// sites returns the endpoints that may be written, and why the others may not. Users'
-// keys that the form uses itself are left out.
+// sites returns the endpoints that can be written, and why the others cannot. It leaves
+// out users' keys that the form itself uses.
 func (o *options) sites(s *registry.Service, used func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
@@ -68,20 +68,20 @@ func (o *options) sites(s *registry.Service, used func(key string) bool) (all []
 	all = make([]site, 0, len(s.Endpoints))
 	reserved := make(metadata.Reserved)
 	shared := &buffers{params: make([]param, 0, 64), text: make([]byte, 0, maxURL)}
-	var l *labels // of the previous endpoint, whose attributes follow
-	var of registry.Attributes
+	var l *labels // of the previous endpoint, and its attributes
+	var previous registry.Attributes
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !e.Health.Offered() {
 			continue
 		}
-		if l == nil || !maps.Equal(e.Attributes, of) {
-			l, of = o.labels(s, e, used), e.Attributes
+		if l == nil || !maps.Equal(e.Attributes, previous) {
+			l, previous = o.labels(s, e, used), e.Attributes
 		}
 		st, err := o.site(s, e, site{labels: l, buffers: shared}, protocols)
 		if err == nil {
 			if _, twice := seen[st.url]; twice {
-				err = fmt.Errorf("endpoint %s is there twice", st.url)
+				err = fmt.Errorf("endpoint %s exists twice", st.url)
 			}
 		}
 		if err != nil {
@@ -104,7 +104,7 @@ func (o *options) site(s *registry.Service, e *registry.Endpoint, st site, proto
 	if err := checkAddress(e.Host, e.Port); err != nil {
 		return site{}, fmt.Errorf("endpoint %w", err)
 	}
-	st.endpoint, st.protocol = e, protocols.of(e)
+	st.endpoint, st.protocol = e, protocols.protocolOf(e)
 	if err := checkProtocol(st.protocol); err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
@@ -140,7 +140,7 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 	for k, v := range metadata.Attributes(s, e) {
 		switch {
 		case v == "" || isOfModel(k) || l.meshHost != "" && k == paramMeshTLS:
-		case isUnwritten(k) || used(k):
+		case isInterpreted(k) || used(k):
 			l.reserved = append(l.reserved, k)
 		case k == metadata.KeyNacosCluster:
 			l.params = append(l.params, param{key: k, value: v, rank: rankTag})
@@ -151,12 +151,13 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 	return l
 }
 
-// isUnwritten reports whether consumers would read a user's key as one of their own.
-func isUnwritten(key string) bool {
+// isInterpreted reports whether consumers interpret a key themselves, so that it is not
+// written for a user.
+func isInterpreted(key string) bool {
 	return isReserved(key) || isVolatile(key) || strings.HasPrefix(key, defaultPrefix)
 }
 
-// isOfModel reports whether a key is one of a field of the model, or of a mesh.
+// isOfModel reports whether a key belongs to a field of the model, or to a mesh.
 func isOfModel(key string) bool {
 	switch key {
 	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:
@@ -165,7 +166,7 @@ func isOfModel(key string) bool {
 	return false
 }
 
-// values are the parameters that each endpoint has itself, by rank.
+// values are the parameters that differ between endpoints, by rank.
 type values [rankUsers]string
 
 func (st *site) values() values {
@@ -176,8 +177,8 @@ func (st *site) values() values {
 	return v
 }
 
-// draft returns the parameters of all endpoints with the same labels, by key. Those
-// that each endpoint has itself are empty.
+// draft returns the parameters of all endpoints with the same labels, sorted by key. The
+// parameters that differ between endpoints are empty.
 func (l *labels) draft(own ...param) []param {
 	draft := slices.Concat(own, l.params)
 	for i := range draft {
@@ -187,7 +188,7 @@ func (l *labels) draft(own ...param) []param {
 	return draft
 }
 
-// params returns a draft with the values of an endpoint; what is empty is left out.
+// params returns a draft with the values of an endpoint. Empty parameters are left out.
 func (st *site) params(draft []param, v *values) []param {
 	all := st.buffers.params[:0]
 	for _, p := range draft {
@@ -202,16 +203,19 @@ func (st *site) params(draft []param, v *values) []param {
 	return all
 }
 
-// A form is how a registry stores providers.
+// A form defines how a registry stores providers.
 type form interface {
 	groupOf(i registry.Interface) registry.Group
-	own() []param // that no other form has
 
-	// entry returns a provider's entry. An error beside it names what is left out.
+	// own returns the parameters that only this form has.
+	own() []param
+
+	// entry returns the entry of a provider. An error together with an entry names
+	// the parameters that are left out.
 	entry(p *provider) (registry.Entry, error)
 }
 
-// encode is Codec.Encode for a form.
+// encode implements Codec.Encode for a form.
 func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, error) {
 	sites, left := o.sites(s, func(string) bool { return false })
 	entries := make([]registry.Entry, 0, len(sites)*len(s.Interfaces))
@@ -231,7 +235,8 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 		for i := range sites {
 			st := &sites[i]
 			if p.site == nil || p.labels != st.labels {
-				p.draft = st.draft(append(own, param{key: paramApplication, value: st.application, rank: rankApplication})...)
+				application := param{key: paramApplication, value: st.application, rank: rankApplication}
+				p.draft = st.draft(append(own, application)...)
 			}
 			p.site = st
 			e, err := form.entry(&p)
@@ -245,7 +250,9 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 	}
 	entries = slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool {
 		if sameKey(a, b) {
-			left = append(left, &metadata.Omission{Reason: b.Key + ": another protocol is written there, and the registry holds one of each address"})
+			left = append(left, &metadata.Omission{
+				Reason: b.Key + ": another protocol is written at this address, and the registry holds one for each",
+			})
 		}
 		return sameKey(a, b)
 	})
@@ -254,7 +261,8 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
 
-// droppedError says which parameters of a provider are left out; nil if none is.
+// droppedError returns an error that names the parameters that are left out, or nil if
+// none is.
 func droppedError(url string, limit int, dropped []string) error {
 	if len(dropped) == 0 {
 		return nil
@@ -262,27 +270,27 @@ func droppedError(url string, limit int, dropped []string) error {
 	return fmt.Errorf("%s: metadata over %d bytes or not UTF-8, left out: %.200q", url, limit, strings.Join(dropped, ", "))
 }
 
-// Dubbo's weights. A provider without one has defaultWeight. Java adds the weights
-// of all providers up in an int, which holds two thousand of maxWeight.
+// The weights of Dubbo. A provider without a weight has defaultWeight. Java sums up the
+// weights of all providers in an int, which holds two thousand times maxWeight.
 const (
 	defaultWeight = 100
 	maxWeight     = 1_000_000
 )
 
-// weightOf returns the Dubbo weight of a mesh weight. The default is 1 in the mesh
-// and 100 in Dubbo. So endpoints of a mesh get an equal share beside providers of
-// Dubbo, and ratios up to 1:10000 are kept. No other endpoint changes it.
+// weightOf returns the Dubbo weight for a mesh weight. The default is 1 in the mesh and
+// 100 in Dubbo. So endpoints of a mesh and providers of Dubbo get equal shares, and
+// ratios up to 1:10000 are kept. The result does not depend on other endpoints.
 func weightOf(mesh uint32) uint32 {
 	return uint32(min(uint64(mesh)*defaultWeight, maxWeight))
 }
 
-// weight returns the weight that is written for an endpoint. There always is one,
-// because Java ignores all weights if the first provider has none. A provider of
-// dubbo-go without one has 0 as others of dubbo-go do, which would get no calls
-// beside one of 100.
+// weight returns the weight that is written for an endpoint. A weight is always written,
+// because Java ignores all weights if the first provider has none. For a provider of
+// dubbo-go without a weight it is 0, as dubbo-go itself writes: other providers of
+// dubbo-go would get no calls next to one of 100.
 func (st *site) weight() uint32 {
 	switch e := st.endpoint; {
-	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(st.release, ofGo):
+	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(st.release, dubboGoRelease):
 		return 0
 	case e.Weight == 0:
 		return defaultWeight

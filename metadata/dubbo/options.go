@@ -1,7 +1,7 @@
-// Package dubbo encodes and decodes the two formats of Apache Dubbo in ZooKeeper and
-// in Nacos, as Java Dubbo 3.3 and dubbo-go 3.3 store them: one provider URL per
-// interface and address, or one instance per application and address. It is pure:
-// no I/O, no time, no state.
+// Package dubbo encodes and decodes the two formats of Apache Dubbo in ZooKeeper and in
+// Nacos, as Java Dubbo 3.3 and dubbo-go 3.3 store them: one provider URL per interface
+// and address, or one instance per application and address. It is pure: no I/O, no time,
+// no state.
 package dubbo
 
 import (
@@ -28,25 +28,25 @@ const (
 	DefaultProtocol = "tri"
 )
 
-// Options are those of all formats. The empty Root is DefaultRoot, or DefaultServices for
-// the application-level format, the empty Documents DefaultRoot, the empty Group
-// DefaultGroup, and the empty Protocol DefaultProtocol.
+// Options are the options of all formats. Root defaults to DefaultRoot, or to
+// DefaultServices for the application-level format, Documents to DefaultRoot, Group to
+// DefaultGroup, and Protocol to DefaultProtocol.
 type Options = format.Options
 
 // options are the Options of a codec with all defaults.
 type options struct {
 	Options
-	limit int // bytes of names and values that one provider may have
+	limit int // of the names and values of one provider, in bytes
 }
 
-// withDefaults sets what is empty, and returns everything that is wrong. A limit is that
-// of the form. The protocols of names precede the others.
+// withDefaults returns options with all defaults. The limit is that of the form. The
+// protocols of names come before the other rules. The error names every invalid option.
 func withDefaults(o Options, kind string, limit int) (options, error) {
 	root := DefaultRoot
 	if kind == KindApplication {
 		root = DefaultServices
 	} else {
-		o.Documents = "" // it has none
+		o.Documents = "" // the interface-level format has no documents
 	}
 	o.Root = "/" + strings.Trim(cmp.Or(o.Root, root), "/")
 	o.Documents = "/" + strings.Trim(cmp.Or(o.Documents, DefaultRoot), "/")
@@ -81,9 +81,10 @@ func withDefaults(o Options, kind string, limit int) (options, error) {
 	return options{o, limit - o.Reserve}, nil
 }
 
-// withNacosDefaults is withDefaults, and refuses what Nacos does not accept.
-func withNacosDefaults(given Options, kind string) (options, error) {
-	o, err := withDefaults(given, kind, metadata.MaxNacosMetadata)
+// withNacosDefaults is like withDefaults. It also refuses options that Nacos does not
+// accept.
+func withNacosDefaults(original Options, kind string) (options, error) {
+	o, err := withDefaults(original, kind, metadata.MaxNacosMetadata)
 	if err != nil {
 		return o, err
 	}
@@ -93,11 +94,11 @@ func withNacosDefaults(given Options, kind string) (options, error) {
 	return o, nil
 }
 
-// protocols are those of the endpoints of a service. A rule, which an operator
-// wrote, overrides what the registry reports.
+// protocols determines the protocols of the endpoints of a service. A rule, which an
+// operator wrote, overrides the protocol that the registry reports.
 type protocols struct {
-	rules    []format.ProtocolRule // that fit the service's host
-	port     uint16                // of the service; 0: use the endpoint's
+	rules    []format.ProtocolRule // the rules that match the service's host
+	port     uint16                // of the service; 0 means that of the endpoint
 	fallback string
 }
 
@@ -106,7 +107,7 @@ func (o *options) protocolsOf(s *registry.Service) protocols {
 	return protocols{o.rulesOf(host), port, cmp.Or(s.Protocol, o.Protocol)}
 }
 
-func (p protocols) of(e *registry.Endpoint) string {
+func (p protocols) protocolOf(e *registry.Endpoint) string {
 	port := p.port
 	if port == 0 {
 		port = e.Port
@@ -114,17 +115,18 @@ func (p protocols) of(e *registry.Endpoint) string {
 	return cmp.Or(protocolByRule(p.rules, port), e.Protocol, p.fallback)
 }
 
-// rulesOf returns the rules that fit a host.
+// rulesOf returns the rules that match a host.
 func (o *options) rulesOf(host string) (rules []format.ProtocolRule) {
 	for _, r := range o.Protocols {
-		if fits(r, host) {
+		if matches(r, host) {
 			rules = append(rules, r)
 		}
 	}
 	return rules
 }
 
-// protocolByRule returns the protocol of the first rule that fits; empty if none does.
+// protocolByRule returns the protocol of the first rule that matches a port. It is empty
+// if none does.
 func protocolByRule(rules []format.ProtocolRule, port uint16) string {
 	for _, r := range rules {
 		if r.Port == 0 || r.Port == port {
@@ -134,7 +136,7 @@ func protocolByRule(rules []format.ProtocolRule, port uint16) string {
 	return ""
 }
 
-func fits(r format.ProtocolRule, host string) bool {
+func matches(r format.ProtocolRule, host string) bool {
 	if r.Host == "" {
 		return true
 	}
@@ -174,8 +176,8 @@ func checkRoot(root string) error {
 	return nil
 }
 
-// splitName splits the name fqdn:port of a service of a mesh. The port is 0 for any
-// other name.
+// splitName splits the name fqdn:port of a mesh service. The port is 0 for any other
+// name.
 func splitName(name registry.Name) (host string, port uint16) {
 	s := string(name)
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {

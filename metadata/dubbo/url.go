@@ -16,9 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// appendURL appends a provider's URL, and returns the offset of its stamp. A value
-// with characters of the syntax is percent-encoded. dubbo-go decodes it, and Java
-// gives it to its consumers encoded.
+// appendURL appends a provider's URL, and returns the offset of its stamp. Values with
+// characters of the URL syntax are percent-encoded. dubbo-go decodes them, and Java
+// passes them to its consumers encoded.
 func appendURL(b []byte, p *provider, params []param) (all []byte, stamp int) {
 	b = append(append(append(b, p.url...), '/'), p.path()...)
 	sep := byte('?')
@@ -44,11 +44,11 @@ type parsedURL struct {
 	port     uint16
 	path     string
 	query    string
-	params   []param // of the query; of several with one key the last counts
+	params   []param // of the query; of several params with one key the last counts
 }
 
-// parseURL reads a provider URL as Java Dubbo does. The host may be an IPv6 address
-// with or without brackets. A user name or password before it is ignored.
+// parseURL parses a provider URL like Java Dubbo. The host may be an IPv6 address with or
+// without brackets. A user name or password before it is ignored.
 func parseURL(s string) (parsedURL, error) {
 	u, err := splitURL(s)
 	if err == nil {
@@ -58,11 +58,11 @@ func parseURL(s string) (parsedURL, error) {
 	return u, err
 }
 
-// splitURL is parseURL up to the query.
+// splitURL is like parseURL, but does not parse the query.
 func splitURL(s string) (parsedURL, error) {
 	protocol, rest, ok := strings.Cut(s, "://")
 	if !ok {
-		return parsedURL{}, fmt.Errorf("%.80q is no URL", s)
+		return parsedURL{}, fmt.Errorf("%.80q is not a URL", s)
 	}
 	if err := checkProtocol(protocol); err != nil {
 		return parsedURL{}, err
@@ -95,10 +95,10 @@ func splitAuthority(s string) (string, uint16, error) {
 	return host, uint16(port), nil
 }
 
-var errReserved = errors.New("is a path of Dubbo's own")
+var errReserved = errors.New("is a path that Dubbo itself uses")
 
-// checkInterface refuses service keys that no consumer can ask for, and those whose
-// path is another one's.
+// checkInterface refuses service keys that consumers cannot request, and interfaces whose
+// path Dubbo itself uses.
 func checkInterface(i registry.Interface) error {
 	if err := metadata.KeyOf(i).Check(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func checkProtocol(s string) error { return metadata.CheckProtocol(s) }
 
 func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) }
 
-// hostPort joins a host and a port, an IPv6 host in brackets.
+// hostPort joins a host and a port, with an IPv6 host in brackets.
 func hostPort(host string, port uint16) string { return string(appendHostPort(nil, host, port)) }
 
 func appendHostPort(b []byte, host string, port uint16) []byte {
@@ -126,7 +126,7 @@ func appendHostPort(b []byte, host string, port uint16) []byte {
 	return strconv.AppendUint(append(b, ':'), uint64(port), 10)
 }
 
-// maxParams bounds what one hostile entry can cost.
+// maxParams bounds the cost of one hostile entry.
 const maxParams = 512
 
 func parseQuery(s string) ([]param, error) {
@@ -141,12 +141,12 @@ func parseQuery(s string) ([]param, error) {
 	return params, nil
 }
 
-// defaultPrefix begins the parameters that Dubbo up to 2.6 writes for the settings of
-// its provider, such as default.version.
+// defaultPrefix begins the parameters that Dubbo up to 2.6 writes for provider-wide
+// settings, such as default.version.
 const defaultPrefix = "default."
 
-// resolveDefaults gives parameters that begin with defaultPrefix their own names, as
-// consumers of Dubbo do: such a parameter counts if that of its own name is empty.
+// resolveDefaults removes defaultPrefix from the names of parameters, like consumers of
+// Dubbo. Such a parameter counts only if the parameter without the prefix is empty.
 func resolveDefaults(params []param) []param {
 	isDefault := func(p param) bool { return strings.HasPrefix(p.key, defaultPrefix) }
 	if !slices.ContainsFunc(params, isDefault) {
@@ -159,7 +159,7 @@ func resolveDefaults(params []param) []param {
 	out := make([]param, 0, len(params))
 	for _, p := range params {
 		name, isDefault := strings.CutPrefix(p.key, defaultPrefix)
-		if set[name] != isDefault { // an empty one would hide the default
+		if set[name] != isDefault { // an empty parameter would hide the default
 			p.key = name
 			out = append(out, p)
 		}
@@ -178,7 +178,8 @@ func paramsOf(s string) iter.Seq2[string, string] {
 	}
 }
 
-// appendEscaped percent-encodes characters of the syntax of a URL, and invisible ones.
+// appendEscaped appends a text with percent-encoded characters of the URL syntax and
+// invisible characters.
 func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -196,7 +197,7 @@ func appendEscaped(b []byte, s string) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// plain reports whether a text is the same escaped.
+// plain reports whether appendEscaped does not change a text.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; c {
@@ -211,8 +212,8 @@ func plain(s string) bool {
 	return true
 }
 
-// unescapeParam undoes appendEscaped. Java does not escape values, so a text that is
-// no escape is returned unchanged.
+// unescapeParam undoes appendEscaped. Java does not escape values, so a text with an
+// invalid escape is returned unchanged.
 func unescapeParam(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s
@@ -224,7 +225,7 @@ func unescapeParam(s string) string {
 	return u
 }
 
-// The parameters of a provider that the codec uses. Those that begin with mesh, and
+// The parameters of a provider that the codec uses. Parameters that begin with mesh, and
 // endPointWeight, are those of dubbo-go's xDS registry.
 const (
 	paramApplication = "application"
@@ -250,11 +251,11 @@ const (
 	paramMeshTLS      = "tlsMode"
 )
 
-// A rank orders parameters by use: if the limit leaves no room for all, the last are
-// left out. In a draft it names the value of an endpoint that is to be filled in.
+// A rank orders parameters by importance: if the limit leaves no room for all, the last
+// ones are left out. In a draft the rank selects the value that an endpoint fills in.
 type rank uint8
 
-// The ranks. Those before rankApplication are never left out.
+// The ranks. Parameters of a rank before rankApplication are never left out.
 const (
 	rankOwn rank = iota
 	rankMark
@@ -278,7 +279,7 @@ const (
 type param struct {
 	key, value string
 	rank       rank
-	plain      bool // the same escaped, and so valid UTF-8
+	plain      bool // escaping does not change key and value, so they are valid UTF-8
 }
 
 func compareKeys(p, q param) int { return strings.Compare(p.key, q.key) }
@@ -286,16 +287,16 @@ func compareKeys(p, q param) int { return strings.Compare(p.key, q.key) }
 // isReserved reports whether the codec writes a parameter from a field of the model.
 func isReserved(key string) bool {
 	switch key {
-	case paramCategory, paramDisabled, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide, paramVersion,
-		paramWeight, paramMeshWeight, paramMeshLocality, paramInstance, metadata.MarkKey:
+	case paramCategory, paramDisabled, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide,
+		paramVersion, paramWeight, paramMeshWeight, paramMeshLocality, paramInstance, metadata.MarkKey:
 		return true
 	}
 	return false
 }
 
-// isVolatile reports whether a parameter differs from start to start of a provider, or
-// is of no use to a consumer. It is neither read nor written, so that equal providers
-// have equal bytes. The timestamp in ZooKeeper is ours, see metadata.Stamp.
+// isVolatile reports whether a parameter changes with each start of a provider, or is of
+// no use to consumers. Such parameters are neither read nor written, so that equal
+// providers have equal bytes. The timestamp in ZooKeeper is ours, see metadata.Stamp.
 func isVolatile(key string) bool {
 	switch key {
 	case metadata.StampKey, "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "nacos.category":
@@ -304,8 +305,9 @@ func isVolatile(key string) bool {
 	return false
 }
 
-// fit returns the parameters that a limit of bytes allows, by rank, and the keys of
-// the others and of those that are no UTF-8. It fails if required ones exceed the limit.
+// fit returns the parameters that a limit of bytes allows, with the most important rank
+// first to fit. It also returns the keys of the others, including those that are not
+// UTF-8. It fails if the required parameters exceed the limit.
 func fit(params []param, limit int) (kept []param, dropped []string, err error) {
 	size, required, valid := 0, 0, true
 	for i := range params {
@@ -348,5 +350,5 @@ func fieldsOf(params []param) (n int, field func(i int) (key, value string)) {
 	return len(params), func(i int) (string, string) { return params[i].key, params[i].value }
 }
 
-// canonicalPath returns a provider's path without dubbo-go's slashes before it.
+// canonicalPath returns a provider's path without the leading slashes of dubbo-go.
 func canonicalPath(s string) string { return strings.TrimLeft(s, "/") }

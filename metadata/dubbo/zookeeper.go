@@ -10,27 +10,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ZooKeeper is the format as Dubbo stores it in ZooKeeper:
+// ZooKeeper is the interface-level format as Dubbo stores it in ZooKeeper:
 //
 //	/dubbo/<interface>/providers/<URLEncoder(url)>      no data
 //	url = tri://10.0.0.1:20000/<interface>?category=providers&interface=<interface>&side=provider
 //	      [&version=][&group=][&weight=][&application=][&mesh…=]&timestamp=<stamp>&xdsb=<mark>      sorted by name
 //
-// The name of the node has everything. Consumers match interface, version and group.
-// Category and side are what both languages write. Dynamic, methods and pid are left
-// out, which no consumer depends on. By the timestamp dubbo-go distinguishes a
-// provider's new node from its old one, see metadata.Stamp.
+// The name of the node contains everything. Consumers match interface, version and group.
+// Java and dubbo-go both write category and side. Dynamic, methods and pid are left out,
+// because no consumer depends on them. dubbo-go distinguishes a provider's new node from
+// the old one by the timestamp, see metadata.Stamp.
 //
-// The value of an entry is the decoded URL, the key is like
+// The value of an entry is the decoded URL, and the key has the form
 // tri://10.0.0.1:20000?group=g&version=1.0.
 type ZooKeeper struct{ o options }
 
 // maxURL is the limit of the metadata of one provider in ZooKeeper. The names of a
-// thousand providers have to fit a response of one MiB.
+// thousand providers must fit into a response of 1 MiB.
 const maxURL = 2048
 
-// NewZooKeeper returns the codec of the format in ZooKeeper. The error names
-// every option that cannot be used.
+// NewZooKeeper returns the codec of the format in ZooKeeper. The error names every
+// invalid option.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
 	all, err := withDefaults(o, Kind, maxURL)
 	if err != nil {
@@ -55,12 +55,12 @@ func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	return protocolByRule(z.o.rulesOf(host), port) == ""
 }
 
-// Dependencies implements metadata.Codec: there are none.
+// Dependencies implements metadata.Codec: the entries are complete.
 func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
 func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
-	return decode(entries, readURL)
+	return decode(entries, decodeNode)
 }
 
 // entry implements form.
@@ -76,23 +76,23 @@ func (z *ZooKeeper) entry(p *provider) (registry.Entry, error) {
 		droppedError(p.url, z.o.limit, dropped)
 }
 
-func readURL(e registry.Entry) (*record, error) {
+func decodeNode(e registry.Entry) (*decodedProvider, error) {
 	value := e.Value
 	if !strings.Contains(value, "://") {
-		value, _ = unescapeNode(value) // a name that was not canonical
+		value, _ = unescapeNode(value) // Entry keeps names that are not canonical
 	}
 	u, err := parseURL(value)
 	if err != nil {
 		return nil, err
 	}
-	f, err := read(u)
+	p, err := decodeURL(u)
 	if err != nil {
 		return nil, err
 	}
-	if f.iface.Name != e.Group.Name {
-		return nil, fmt.Errorf("is of interface %q, under the path of %q", f.iface.Name, e.Group.Name)
+	if p.iface.Name != e.Group.Name {
+		return nil, fmt.Errorf("belongs to interface %q, but is under the path of %q", p.iface.Name, e.Group.Name)
 	}
-	return f, nil
+	return p, nil
 }
 
 func (*ZooKeeper) own() []param { return []param{{key: metadata.StampKey, value: metadata.NoStamp}} }
@@ -103,8 +103,8 @@ func (z *ZooKeeper) group(iface string) registry.Group {
 	return registry.Group{Kind: Kind, Namespace: z.o.Root, Name: iface}
 }
 
-// instanceQuery distinguishes the groups and versions of an interface that one
-// address provides.
+// instanceQuery returns the end of an entry's key, which distinguishes the groups and
+// versions of an interface at one address.
 func instanceQuery(i registry.Interface) string {
 	switch {
 	case i.Group != "" && i.Version != "":
@@ -117,14 +117,14 @@ func instanceQuery(i registry.Interface) string {
 	return ""
 }
 
-// Kind returns the format's name, the Kind of its groups.
+// Kind returns the name of the format, which is the Kind of its groups.
 func (*ZooKeeper) Kind() string { return Kind }
 
 // Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.o.Root + "/*/providers" }
 
-// Parent returns the parent of a group. The error reports a name that cannot
-// be a parent, or a group of another format or root.
+// Parent returns the parent of a group. It fails for a name that cannot be a parent, and
+// for a group of another format or root.
 func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, Kind, z.o.Root)
@@ -147,27 +147,28 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	}
 	iface, err := unescapeNode(name)
 	if err != nil {
-		return registry.Group{}, false // no consumer looks there, and we write none
+		return registry.Group{}, false // neither consumers nor the bridge use such a name
 	}
 	return z.group(iface), true
 }
 
-// Rules returns the paths whose nodes are rules of dubbo-admin for an interface: of
-// Dubbo up to 2.6, which consumers of all versions still follow. An operator disables a
-// provider by one, or gives it a weight. The provider's own URL does not change.
+// Rules returns the paths of the rules that dubbo-admin stores for an interface. They are
+// rules of Dubbo up to 2.6, which consumers of all versions still follow. By a rule an
+// operator disables a provider or sets its weight, without a change of the provider's
+// URL.
 func (z *ZooKeeper) Rules(iface string) []string {
 	at := z.o.Root + "/" + escapeNode(iface)
 	return []string{at + "/configurators", at + "/routers"}
 }
 
-// HasData reports whether nodes of this format have data: none, so that a list of the
-// names is enough.
+// HasData reports whether nodes of this format have data, which is always false: a list
+// of the names is enough.
 func (*ZooKeeper) HasData() bool { return false }
 
-// Replaces says that a changed provider is another node.
+// Replaces returns that a changed provider is another node.
 func (*ZooKeeper) Replaces() metadata.Replacement { return metadata.Overlapping }
 
-var errValue = errors.New("is no value of this format")
+var errValue = errors.New("is not a value of this format")
 
 // Node returns the name and the data of the node that stores an entry.
 func (*ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
@@ -180,8 +181,8 @@ func (*ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
 	return escapeNode(e.Value), nil, nil
 }
 
-// Entry returns the entry of a node and its mark. It never fails: a node that cannot
-// be read is an entry without a mark, with its name as key and value.
+// Entry returns the entry of a node and its mark. It never fails: for a node that cannot
+// be decoded it returns an entry without a mark, with the name as key and value.
 func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry, metadata.Mark) {
 	url, err := unescapeNode(name)
 	if err != nil || !strings.Contains(url, "://") {
@@ -195,7 +196,7 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 	if strings.Count(u.query, "&") >= maxParams {
 		return e, metadata.Mark{}
 	}
-	// A target lists many nodes, so only these parameters are read.
+	// A target lists many nodes, so only these parameters are decoded.
 	var iface, defaults registry.Interface
 	var text string
 	for k, v := range paramsOf(u.query) {
@@ -221,7 +222,7 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 	return e, mark
 }
 
-// escapeNode encodes the name of a node as Dubbo does, with java.net.URLEncoder.
+// escapeNode encodes the name of a node like Dubbo, with java.net.URLEncoder.
 func escapeNode(s string) string {
 	escaped := 0
 	for i := range len(s) {
@@ -251,13 +252,14 @@ func escapeNode(s string) string {
 
 // nodeByte reports whether URLEncoder keeps a byte.
 func nodeByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == '*'
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		c == '.' || c == '-' || c == '_' || c == '*'
 }
 
 var errNode = errors.New("is not a name that Dubbo writes")
 
-// unescapeNode undoes escapeNode. The error reports a name that escapeNode does not
-// return.
+// unescapeNode undoes escapeNode. It fails for a name that escapeNode does not return,
+// and then still returns the text if it can be decoded.
 func unescapeNode(s string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -295,7 +297,7 @@ func unescapeByte(s string) (byte, bool) {
 	return high<<4 | low, high|low < 16
 }
 
-// hexDigit returns the value of a hexadecimal digit; 16 for any other byte.
+// hexDigit returns the value of a hexadecimal digit, and 16 for any other byte.
 func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':

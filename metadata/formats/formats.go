@@ -11,8 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 )
 
-// All returns every format, in the order in which documents name them. A new
-// format has its line here.
+// All returns every format, in the order of the documents. A new format is added here.
 func All() []format.Descriptor {
 	return []format.Descriptor{
 		dubbo.Format(),
@@ -35,7 +34,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the format of a name; false where none has it.
+// Find returns the format of a name; false if no format has it.
 func Find(name string) (format.Descriptor, bool) {
 	for _, f := range All() {
 		if f.Name == name {

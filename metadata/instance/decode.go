@@ -12,18 +12,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// maxKeys bounds what one hostile entry can cost.
+// maxKeys bounds the cost of one hostile entry.
 const maxKeys = 512
 
-// A record is an endpoint that was read from an entry.
-type record struct {
+// A decodedEndpoint is an endpoint that was decoded from an entry.
+type decodedEndpoint struct {
 	group    registry.Group
 	endpoint registry.Endpoint
 }
 
-// decode is Codec.Decode for the form of a registry.
-func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.DecodeError) {
-	var all []record
+// decode implements Codec.Decode for a registry. The function read decodes an instance.
+func (c *codec) decode(
+	entries []registry.Entry, read func(registry.Entry) (Instance, error),
+) ([]*registry.Service, []metadata.DecodeError) {
+	var all []decodedEndpoint
 	var failed []metadata.DecodeError
 	for _, e := range entries {
 		i, err := read(e)
@@ -31,7 +33,7 @@ func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Inst
 			var endpoints []registry.Endpoint
 			if endpoints, err = c.endpoints(i); err == nil {
 				for _, p := range endpoints {
-					all = append(all, record{e.Group, p})
+					all = append(all, decodedEndpoint{e.Group, p})
 				}
 				continue
 			}
@@ -52,14 +54,15 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 			return nil, err
 		}
 	}
-	common, err := c.read(i)
+	common, err := c.commonFields(i)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]registry.Endpoint, 0, len(i.Ports))
 	for _, p := range i.Ports {
 		e := common
-		e.Host, e.Port, e.Protocol, e.Attributes = p.Host, p.Port, cmp.Or(p.Protocol, c.o.Protocol), maps.Clone(common.Attributes)
+		e.Host, e.Port, e.Protocol = p.Host, p.Port, cmp.Or(p.Protocol, c.o.Protocol)
+		e.Attributes = maps.Clone(common.Attributes)
 		if err := metadata.CheckAddress(p.Host, p.Port); err != nil {
 			return nil, err
 		}
@@ -71,16 +74,19 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 	return out, nil
 }
 
-// read returns the common fields of all endpoints of an instance. It removes what it
-// reads from the metadata, which are their attributes then.
-func (c *codec) read(i Instance) (registry.Endpoint, error) {
+// commonFields returns an endpoint with the fields that all endpoints of an instance
+// have in common. It removes the keys of these fields from the metadata. The remaining
+// metadata are the attributes.
+func (c *codec) commonFields(i Instance) (registry.Endpoint, error) {
 	m := i.Metadata
 	pop := func(key string) string {
 		v := m[key]
 		delete(m, key)
 		return v
 	}
-	e := registry.Endpoint{Health: i.Health, Weight: i.Share, URLPath: i.Path, Instance: pop(keyInstance), Zone: localityOf(m)}
+	e := registry.Endpoint{
+		Health: i.Health, Weight: i.Share, URLPath: i.Path, Instance: pop(keyInstance), Zone: popLocality(m),
+	}
 	if mark := pop(metadata.MarkKey); mark != "" {
 		parsed, err := metadata.ParseMark(mark)
 		if err != nil {
@@ -101,8 +107,9 @@ func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	return e, nil
 }
 
-// localityOf removes the locality from metadata: that of the mesh, or region and zone.
-func localityOf(m map[string]string) string {
+// popLocality removes the locality from metadata and returns it: that of the mesh, or
+// region and zone.
+func popLocality(m map[string]string) string {
 	locality := m[keyMeshLocality]
 	delete(m, keyMeshLocality)
 	if locality == "" {
@@ -115,10 +122,10 @@ func localityOf(m map[string]string) string {
 	return locality
 }
 
-// services returns a service for each group. It has the attributes that are equal for
-// all its endpoints.
-func (c *codec) services(all []record) []*registry.Service {
-	slices.SortStableFunc(all, func(a, b record) int {
+// services returns a service for each group. A service has the attributes that are equal
+// for all its endpoints.
+func (c *codec) services(all []decodedEndpoint) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b decodedEndpoint) int {
 		return cmp.Or(a.group.Compare(b.group), a.endpoint.Compare(b.endpoint))
 	})
 	var out []*registry.Service
@@ -133,11 +140,11 @@ func (c *codec) services(all []record) []*registry.Service {
 	return out
 }
 
-func (c *codec) serviceOf(all []record) *registry.Service {
+func (c *codec) serviceOf(all []decodedEndpoint) *registry.Service {
 	s := &registry.Service{
 		Name:        registry.Name(all[0].group.String()),
 		Application: c.application(all[0].group.Name),
-		Protocol:    all[0].endpoint.Protocol, // if it loses its endpoints
+		Protocol:    all[0].endpoint.Protocol, // used if it loses its endpoints
 		Attributes:  maps.Clone(all[0].endpoint.Attributes),
 		Endpoints:   make([]registry.Endpoint, 0, len(all)),
 	}
@@ -161,10 +168,10 @@ func (c *codec) serviceOf(all []record) *registry.Service {
 	return s
 }
 
-// application returns the name in a service's name.
+// application returns the plain name in the name of a service.
 func (c *codec) application(service string) string {
-	if c.record != nil {
-		if name, ok := c.record.Parse(service); ok {
+	if c.nacosForm != nil {
+		if name, ok := c.nacosForm.Parse(service); ok {
 			service = name
 		}
 	}

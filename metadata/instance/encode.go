@@ -15,29 +15,29 @@ import (
 
 // codec is the common part of the codecs of both registries.
 type codec struct {
-	o      Options
-	rules  []rule
-	form   Form
-	limit  int         // of the metadata of one instance
-	record *RecordForm // nil in ZooKeeper
+	o         Options
+	rules     []rule
+	form      Form
+	limit     int        // of the metadata of one instance, in bytes
+	nacosForm *NacosForm // nil in ZooKeeper
 }
 
 // Kind implements metadata.Encoder.
 func (c *codec) Kind() string { return c.form.Kind }
 
-// Dependencies implements metadata.Codec: the entries say all that there is.
+// Dependencies implements metadata.Codec: the entries are complete.
 func (*codec) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
-// site is an endpoint that may be written.
+// site is an endpoint that can be written.
 type site struct {
 	endpoint *registry.Endpoint
 	ports    []Port
 	mark     string
-	may      []pair // most useful first
+	optional []pair // left out if there is no room, the last ones first
 	user     map[string]string
 }
 
-// instances returns the instances of a service, and why the rest is left out.
+// instances returns the instances of a service, and why other parts of it are left out.
 func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
 	sites, left := c.sites(s)
 	if len(sites) == 0 {
@@ -71,7 +71,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 		st, err := c.site(s, e)
 		if err == nil {
 			if _, twice := seen[st.ports[0]]; twice {
-				err = fmt.Errorf("endpoint %s is there twice", e.Address())
+				err = fmt.Errorf("endpoint %s exists twice", e.Address())
 			}
 		}
 		if err != nil {
@@ -79,7 +79,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 			continue
 		}
 		seen[st.ports[0]] = struct{}{}
-		c.users(s, &st, reserved)
+		c.addUserAttributes(s, &st, reserved)
 		all = append(all, st)
 	}
 	for _, err := range []error{reserved.Omission(c.form.Kind), c.pathOmission(s), c.weightOmission(s, all)} {
@@ -90,7 +90,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 	return all, left
 }
 
-// pathOmission returns which paths are left out; nil if none is.
+// pathOmission returns an error about the paths that are left out, or nil if none is.
 func (c *codec) pathOmission(s *registry.Service) error {
 	if c.form.Paths {
 		return nil
@@ -98,7 +98,7 @@ func (c *codec) pathOmission(s *registry.Service) error {
 	return metadata.PathOmission(s, c.form.Kind)
 }
 
-// weightOmission returns which weights are left out; nil if none is.
+// weightOmission returns an error about the weights that are left out, or nil if none is.
 func (c *codec) weightOmission(s *registry.Service, all []site) error {
 	if !c.form.Weightless {
 		return nil
@@ -112,9 +112,9 @@ func (c *codec) weightOmission(s *registry.Service, all []site) error {
 	return metadata.WeightOmission(n, c.form.Kind)
 }
 
-// shareOf returns the share of the calls of an endpoint, in hundredths of a normal one;
-// 0: unknown. For a zero weight it is the least, because 0 would hide the endpoint even
-// if there are no others.
+// shareOf returns the share of the calls of an endpoint, in hundredths of a normal share,
+// or 0 if it is unknown. For a zero weight it is the minimum, because 0 would hide the
+// endpoint even if there are no others.
 func shareOf(s *registry.Service, e *registry.Endpoint) uint32 {
 	switch {
 	case e.ZeroWeight:
@@ -135,7 +135,9 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
 	if c.form.Speaks != nil && !c.form.Speaks(convert.FamilyOf(protocol)) {
-		return site{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol)}
+		return site{}, &metadata.Omission{
+			Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol),
+		}
 	}
 	if tag := attribute(s, e, keyTag); tag != "" && !c.o.Tags {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.TagOmission(tag))
@@ -144,61 +146,67 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
+	return site{
+		endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, optional: c.optionalMetadata(s, e),
+	}, nil
 }
 
-// instance returns the instance of a site. An error beside it names metadata that is
-// left out.
+// instance returns the instance of a site. With an *metadata.Omission as its error the
+// instance is valid: the error names metadata that is left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
-	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user, Path: st.endpoint.URLPath}
-	must := make(map[string]string, len(st.may)+4)
+	i := Instance{
+		Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user, Path: st.endpoint.URLPath,
+	}
+	all := make(map[string]string, len(st.optional)+4)
 	if c.form.Own != nil {
-		maps.Copy(must, c.form.Own(i))
+		maps.Copy(all, c.form.Own(i))
 	}
 	if st.mark != "" {
-		must[metadata.MarkKey] = st.mark
+		all[metadata.MarkKey] = st.mark
 	}
 	var dropped []string
 	if cluster := c.cluster(s, st.endpoint); metadata.IsNacosCluster(cluster) {
-		must[metadata.KeyNacosCluster] = cluster
+		all[metadata.KeyNacosCluster] = cluster
 	} else if cluster != "" {
 		dropped = append(dropped, metadata.KeyNacosCluster)
 	}
-	if n := metadata.SizeOf(must); n > c.limit {
+	if n := metadata.SizeOf(all); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
-	if len(i.Ports) > 1 { // which are of one instance without a key
-		st.may = slices.DeleteFunc(st.may, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
+	if len(i.Ports) > 1 { // ports of one instance need no instance id
+		st.optional = slices.DeleteFunc(st.optional, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
 	}
-	dropped = append(dropped, fit(must, st.may, c.limit)...)
-	i.Metadata = must
+	dropped = append(dropped, addOptional(all, st.optional, c.limit)...)
+	i.Metadata = all
 	if len(dropped) > 0 {
-		return i, &metadata.Omission{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8, there already or no name of a cluster, left out: %.200q",
+		return i, &metadata.Omission{Reason: fmt.Sprintf(
+			"%s: metadata over %d bytes, not UTF-8, duplicate or of an invalid cluster, left out: %.200q",
 			i.Key(), c.limit, strings.Join(dropped, ", "))}
 	}
 	return i, nil
 }
 
-// cluster returns the cluster of an endpoint; empty for the default one, and where the
-// registry has none, so that it is metadata.
+// cluster returns the cluster of an endpoint. It is empty for the default cluster, and
+// in a registry without clusters, where the cluster is metadata.
 func (c *codec) cluster(s *registry.Service, e *registry.Endpoint) string {
-	if c.record == nil {
+	if c.nacosForm == nil {
 		return ""
 	}
 	return attribute(s, e, metadata.KeyNacosCluster)
 }
 
-// fit adds the pairs that the limit allows, the first ones first. It returns the keys of
-// the others, of those that are no UTF-8, and of those with another value already.
-func fit(all map[string]string, may []pair, limit int) (dropped []string) {
+// addOptional adds optional pairs in their order, as far as the limit allows. It returns
+// the keys that it left out: those that do not fit, are not UTF-8, or have another value
+// already.
+func addOptional(all map[string]string, optional []pair, limit int) (dropped []string) {
 	size := metadata.SizeOf(all)
-	for _, p := range may {
+	for _, p := range optional {
 		n := len(p.key) + len(p.value)
-		have, there := all[p.key]
-		if p.value == "" || there && have == p.value {
+		have, exists := all[p.key]
+		if p.value == "" || exists && have == p.value {
 			continue
 		}
-		if there || size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+		if exists || size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
 			dropped = append(dropped, p.key)
 			continue
 		}
@@ -208,9 +216,9 @@ func fit(all map[string]string, may []pair, limit int) (dropped []string) {
 	return dropped
 }
 
-// may returns the metadata of an endpoint that is left out if there is no room, the last
-// first.
-func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
+// optionalMetadata returns the metadata of an endpoint that is left out if there is no
+// room, the last ones first.
+func (c *codec) optionalMetadata(s *registry.Service, e *registry.Endpoint) []pair {
 	region, zone := convert.RegionZone(e.Zone)
 	all := make([]pair, 0, 12+len(s.Attributes)+len(e.Attributes))
 	if len(s.Interfaces) == 1 {
@@ -235,27 +243,28 @@ func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	return all
 }
 
-// users adds the attributes of users to a site, and counts those that are reserved.
-func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
+// addUserAttributes adds the attributes of users to a site, and counts those under
+// reserved keys.
+func (c *codec) addUserAttributes(s *registry.Service, st *site, reserved metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, keyMeshHost) != ""
-	from := len(st.may)
+	from := len(st.optional)
 	for k, v := range metadata.Attributes(s, st.endpoint) {
 		switch {
-		case v == "" || isOfModel(k) || mesh && k == keyTLS || c.record != nil && k == metadata.KeyNacosCluster:
+		case v == "" || isOfModel(k) || mesh && k == keyTLS || c.nacosForm != nil && k == metadata.KeyNacosCluster:
 		case c.isReserved(k):
-			left[k]++
+			reserved[k]++
 		default:
 			if st.user == nil {
 				st.user = make(map[string]string, len(s.Attributes)+len(st.endpoint.Attributes))
 			}
 			st.user[k] = v
-			st.may = append(st.may, pair{k, v})
+			st.optional = append(st.optional, pair{k, v})
 		}
 	}
-	slices.SortFunc(st.may[from:], func(a, b pair) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(st.optional[from:], func(a, b pair) int { return strings.Compare(a.key, b.key) })
 }
 
-// attribute returns an attribute of an endpoint, or else of its service.
+// attribute returns an attribute of an endpoint or, if that is empty, of its service.
 func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 	if v := e.Attributes[key]; v != "" {
 		return v
@@ -263,7 +272,7 @@ func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 	return s.Attributes[key]
 }
 
-// encode is Codec.Encode for the form of a registry.
+// encode implements Codec.Encode for a registry. The function write encodes an instance.
 func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry, error)) ([]registry.Entry, error) {
 	all, left := c.instances(s)
 	entries := make([]registry.Entry, 0, len(all))

@@ -17,68 +17,92 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An Instance is one entry of a plain format, in no form yet.
+// An Instance is one entry of a plain format, before it is encoded for a registry.
 type Instance struct {
 	Service  string            // its name in the registry
-	Ports    []Port            // at least one; the first identifies it
-	Share    uint32            // of the calls, in hundredths of a normal one; 0: unknown
+	Ports    []Port            // at least one; the first one identifies the instance
+	Share    uint32            // of the calls, in hundredths of a normal share; 0 if unknown
 	Health   registry.Health   // of an instance that was read
-	Path     string            // of its URLs; empty: none
-	Metadata map[string]string // before Own is added: the users' alone
+	Path     string            // of its URLs; empty without a path
+	Metadata map[string]string // the users' metadata, and later that of Form.Own
 }
 
 // Port is one address of an instance.
 type Port struct {
-	Protocol string // empty: unknown
+	Protocol string // empty if unknown
 	Host     string
 	Port     uint16
 }
 
-// Key returns what identifies the instance within its service.
+// Key returns the key of the instance within its service.
 func (i Instance) Key() string { return i.Ports[0].Address() }
 
-// Address returns host and port, an IPv6 host in brackets.
+// Address returns host and port, with an IPv6 host in brackets.
 func (p Port) Address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
 
-// A Form is how one format stores instances.
+// A Form defines how one format stores instances.
 type Form struct {
-	Kind   string                           // the format's name, the Kind of its groups
-	Speaks func(family convert.Family) bool // whether consumers call such endpoints; nil: all
-	Joins  func(ports []Port) bool          // whether one instance may have all of these ports; nil: it has one
+	// Kind is the name of the format and the Kind of its groups.
+	Kind string
 
-	Own        func(i Instance) map[string]string // the format's own metadata, which is never left out; nil: none
-	Extract    func(i *Instance) error            // sets ports, health and weight by that, and removes it; nil: there is none
-	Weightless bool                               // instances have no weights
-	Paths      bool                               // instances have paths
-	Reserved   []string                           // keys that consumers use themselves: values of users are not written
-	WithDubbo  bool                               // consumers may read keys of Dubbo, but for the revision of an application
+	// Speaks reports whether consumers call endpoints of a family of protocols. Nil
+	// means all families.
+	Speaks func(family convert.Family) bool
+
+	// Joins reports whether one instance may have all of the given ports. Nil means
+	// that an instance has one port.
+	Joins func(ports []Port) bool
+
+	// Own returns the format's own metadata, which is never left out. It may be nil.
+	Own func(i Instance) map[string]string
+
+	// Extract sets ports, health and weight by the format's own metadata, and removes
+	// that from the metadata. It may be nil.
+	Extract func(i *Instance) error
+
+	Weightless bool     // instances have no weights
+	Paths      bool     // instances have paths
+	Reserved   []string // keys that consumers interpret; users' values under them are not written
+	WithDubbo  bool     // consumers may read keys of Dubbo, except for the revision of an application
 }
 
-// A NodeForm is how a format stores an instance in a znode.
+// A NodeForm defines how a format stores an instance in a znode.
 type NodeForm struct {
 	Form
-	Prefix   string                 // of the names of our nodes, before host and port
-	Named    func(node string) bool // whether the name of a node may be of the format; nil: any
-	Replaces metadata.Replacement   // how a changed instance replaces the old one
 
-	Write   func(i Instance) string                          // the data of a node in canonical form
-	Read    func(name string, data []byte) (Instance, error) // the instance of a node, with all of its metadata
-	Foreign func(data []byte) error                          // of which other format a node is; nil: of none that is known
+	// Prefix begins the names of our nodes, before host and port.
+	Prefix string
+
+	// Named reports whether the name of a node can be one of the format. Nil accepts
+	// every name.
+	Named func(node string) bool
+
+	// Replaces is how a changed instance replaces the old one.
+	Replaces metadata.Replacement
+
+	// Write returns the data of a node in canonical form.
+	Write func(i Instance) string
+
+	// Read returns the instance of a node, with all of its metadata.
+	Read func(name string, data []byte) (Instance, error)
+
+	// Foreign returns an error that names the other format of a node. It may be nil.
+	Foreign func(data []byte) error
 }
 
-// A RecordForm is how a format stores an instance in Nacos.
-type RecordForm struct {
+// A NacosForm defines how a format stores an instance in Nacos.
+type NacosForm struct {
 	Form
 	Scale convert.Scale // of weights
 	IPv4  bool          // consumers cannot call an IPv6 address from Nacos
 
-	// Name returns the name of a service for a protocol. Parse undoes it; false for a
-	// service that is not of the format. Nil: the name as it is.
+	// Name returns the name of a service for a protocol. Parse undoes Name; it returns
+	// false for a service of another format. Nil keeps the name.
 	Name  func(service, protocol string) string
 	Parse func(service string) (string, bool)
 }
 
-// join joins the endpoints of one instance if the format allows it.
+// join joins the endpoints of one instance if the format allows that.
 func (f *Form) join(all []site) []site {
 	byID := make(map[string]int)
 	var out []site
@@ -88,7 +112,7 @@ func (f *Form) join(all []site) []site {
 			ports := append(slices.Clone(out[at].ports), s.ports...)
 			slices.SortFunc(ports, Port.compare)
 			if f.Joins != nil && f.Joins(ports) {
-				out[at].ports, out[at].may = ports, merge(out[at].may, s.may)
+				out[at].ports, out[at].optional = ports, merge(out[at].optional, s.optional)
 				continue
 			}
 		}
@@ -98,8 +122,8 @@ func (f *Form) join(all []site) []site {
 	return out
 }
 
-// compare orders the ports of an instance: http first, then grpc, then all others. The
-// first is the one of formats with one port.
+// compare orders the ports of an instance: HTTP first, then gRPC, then all others.
+// Formats with one port use the first.
 func (p Port) compare(o Port) int {
 	rank := func(p Port) int {
 		switch convert.FamilyOf(p.Protocol) {
@@ -111,9 +135,11 @@ func (p Port) compare(o Port) int {
 			return 2
 		}
 	}
-	return cmp.Or(rank(p)-rank(o), cmp.Compare(p.Host, o.Host), cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol))
+	return cmp.Or(rank(p)-rank(o), cmp.Compare(p.Host, o.Host), cmp.Compare(p.Port, o.Port),
+		cmp.Compare(p.Protocol, o.Protocol))
 }
 
+// merge appends the pairs of b whose keys a does not have.
 func merge(a, b []pair) []pair {
 	have := make(map[string]bool, len(a))
 	for _, p := range a {
@@ -127,30 +153,32 @@ func merge(a, b []pair) []pair {
 	return a
 }
 
-// pair is one key of metadata.
+// pair is one key of metadata with its value.
 type pair struct{ key, value string }
 
-// The keys of a protocol for which a format has no field: one that users may use as
-// well, and ours if they do.
+// The keys for the protocol in formats without a field for it. KeyProtocol may also be a
+// key of users. KeyOwnProtocol is used if it is.
 const (
 	KeyProtocol    = "protocol"
 	KeyOwnProtocol = metadata.MarkKey + ".protocol"
 )
 
-// OwnProtocol returns the metadata with the protocol of an instance, none if it is the
-// usual one. Its key is the given one, or ours if the user has a key protocol.
-func OwnProtocol(i Instance, usual, key string) map[string]string {
+// OwnProtocol returns the metadata with the protocol of an instance. It is empty for the
+// default protocol. Its key is the given one, or KeyOwnProtocol if the user's metadata
+// has KeyProtocol.
+func OwnProtocol(i Instance, defaultProtocol, key string) map[string]string {
 	p := i.Ports[0].Protocol
 	if i.Metadata[KeyProtocol] != "" {
 		key = KeyOwnProtocol
-	} else if p == usual {
+	} else if p == defaultProtocol {
 		return nil
 	}
 	return map[string]string{key: p}
 }
 
-// ExtractProtocol sets the protocol of the first port by that metadata. The key
-// protocol of an instance of others counts if its value is known.
+// ExtractProtocol sets the protocol of the first port by the metadata of OwnProtocol. In
+// an instance of another owner, KeyProtocol counts only if its value is a known
+// protocol.
 func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	key := KeyOwnProtocol
 	if p := i.Metadata[KeyProtocol]; i.Metadata[key] == "" && (i.Metadata[metadata.MarkKey] != "" || known(p)) {
@@ -163,14 +191,14 @@ func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	delete(i.Metadata, key)
 }
 
-// SortPorts sorts the ports of an instance.
+// SortPorts sorts the ports of an instance: HTTP first, then gRPC, then all others.
 func SortPorts(ports []Port) { slices.SortFunc(ports, Port.compare) }
 
-// ParseAddress reads host:port, an IPv6 host in brackets.
+// ParseAddress parses host:port, with an IPv6 host in brackets.
 func ParseAddress(s string) (Port, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return Port{}, fmt.Errorf("%.80q is no host:port", s)
+		return Port{}, fmt.Errorf("%.80q is not host:port", s)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -182,7 +210,7 @@ func ParseAddress(s string) (Port, error) {
 	return Port{Host: host, Port: uint16(n)}, nil
 }
 
-// The keys of metadata that the codecs use. Those that begin with mesh, and
+// The keys of metadata that the codecs use. Keys that begin with mesh, and
 // endPointWeight, are those of dubbo-go's xDS registry.
 const (
 	keyMeshWeight   = "endPointWeight"
@@ -199,10 +227,11 @@ const (
 	keyTLS          = "tlsMode" // of a mesh's endpoint
 )
 
-// isOfModel reports whether a key is one of a field of the model, or of a mesh.
+// isOfModel reports whether a key belongs to a field of the model, or to a mesh.
 func isOfModel(key string) bool {
 	switch key {
-	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset, keyInstance, keyTag:
+	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset,
+		keyInstance, keyTag:
 		return true
 	}
 	return false
@@ -210,16 +239,17 @@ func isOfModel(key string) bool {
 
 // isOfRegistration reports whether a key is for the server of Nacos.
 func (c *codec) isOfRegistration(key string) bool {
-	return c.record != nil && strings.HasPrefix(key, "preserved.")
+	return c.nacosForm != nil && strings.HasPrefix(key, "preserved.")
 }
 
 // isOfDubbo reports whether consumers of Dubbo that read the same service would take an
-// instance with this key for one of an application.
+// instance with this key for an instance of an application.
 func isOfDubbo(key string) bool {
-	return strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" || strings.HasPrefix(key, "dubbo.subscribed-services")
+	return strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
+		strings.HasPrefix(key, "dubbo.subscribed-services")
 }
 
-// isReserved reports whether a key is not for metadata of users.
+// isReserved reports whether a key must not be written for users.
 func (c *codec) isReserved(key string) bool {
 	return slices.Contains(c.form.Reserved, key) || c.isOfRegistration(key) ||
 		isOfDubbo(key) && (!c.form.WithDubbo || key == metadata.KeyDubboRevision)

@@ -15,13 +15,12 @@ import (
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,
 //	          "clusterName":"DEFAULT","metadata":{…,"xdsb":"<mark>"}}
 //
-// The value of an entry is a metadata.NacosInstance in canonical form, the key is its
-// Key. Nacos accepts host names as well, as its ip.
+// The value of an entry is a metadata.NacosInstance in canonical form, and the key is its
+// Key. As ip, Nacos also accepts host names.
 type Nacos struct{ codec }
 
-// NewNacos returns the codec of a format in Nacos. The error names every
-// option that cannot be used.
-func NewNacos(form RecordForm, o Options) (*Nacos, error) {
+// NewNacos returns the codec of a format in Nacos. The error names every invalid option.
+func NewNacos(form NacosForm, o Options) (*Nacos, error) {
 	c, err := newCodec(form.Form, o, metadata.MaxNacosMetadata)
 	if err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func NewNacos(form RecordForm, o Options) (*Nacos, error) {
 		form.Name = func(service, _ string) string { return service }
 		form.Parse = func(service string) (string, bool) { return service, true }
 	}
-	c.record = &form
+	c.nacosForm = &form
 	return &Nacos{c}, nil
 }
 
@@ -49,15 +48,17 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	if err := metadata.CheckNacosAddress(i.Ports[0].Host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: %w", i.Key(), err)
 	}
-	if strings.Contains(i.Ports[0].Host, ":") && n.record.IPv4 {
-		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind)}
+	if strings.Contains(i.Ports[0].Host, ":") && n.nacosForm.IPv4 {
+		return registry.Entry{}, &metadata.Omission{
+			Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind),
+		}
 	}
 	in := metadata.NacosInstance{
-		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.record.Scale.Of(i.Share), metadata.MaxNacosWeight),
+		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.nacosForm.Scale.Of(i.Share), metadata.MaxNacosWeight),
 		Enabled: true, Healthy: true, Ephemeral: true, Cluster: i.Metadata[metadata.KeyNacosCluster], Metadata: i.Metadata,
 	}
 	delete(in.Metadata, metadata.KeyNacosCluster)
-	g := n.group(n.o.Namespace, n.o.Group, n.record.Name(i.Service, i.Ports[0].Protocol))
+	g := n.group(n.o.Namespace, n.o.Group, n.nacosForm.Name(i.Service, i.Ports[0].Protocol))
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return registry.Entry{}, err
 	}
@@ -74,7 +75,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	}
 	i := Instance{
 		Service: e.Group.Name, Ports: []Port{{Host: in.IP, Port: in.Port}},
-		Share: n.record.Scale.Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
+		Share: n.nacosForm.Scale.Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
 	}
 	if cluster := in.ClusterAttribute(); cluster != "" {
 		i.Metadata = maps.Clone(in.Metadata)
@@ -83,29 +84,30 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 		}
 		i.Metadata[metadata.KeyNacosCluster] = cluster
 	}
-	if in.Weight <= 0 { // clients of Nacos skip it
+	if in.Weight <= 0 { // clients of Nacos skip such instances
 		i.Health = registry.Disabled
 	}
 	return i, nil
 }
 
-// foreign returns of which other format an instance is; nil if its metadata names none.
+// foreign returns an error that names the other format of an instance. It is nil if the
+// metadata names no other format.
 func foreign(kind, service string, m map[string]string) error {
-	of := ""
+	actual := ""
 	switch {
 	case m[metadata.KeyDubboRevision] != "":
-		of = "dubbo-application"
+		actual = "dubbo-application"
 	case m["preserved.register.source"] == "SPRING_CLOUD":
-		of = "spring-cloud"
+		actual = "spring-cloud"
 	case m["kind"] != "" && strings.HasSuffix(service, "."+m["kind"]):
-		of = "kratos"
+		actual = "kratos"
 	default:
 		return nil
 	}
-	if of == kind {
+	if actual == kind {
 		return nil
 	}
-	return fmt.Errorf("is an instance of %s, not of %s", of, kind)
+	return fmt.Errorf("is an instance of %s, not of %s", actual, kind)
 }
 
 func (n *Nacos) group(namespace, group, service string) registry.Group {
@@ -117,16 +119,16 @@ func (n *Nacos) Place() registry.Place {
 	return registry.NewPlace(n.group(n.o.Namespace, n.o.Group, ""), n.isNamed)
 }
 
-// isNamed reports whether a service of that name is of the format.
+// isNamed reports whether a service with the name is of the format.
 func (n *Nacos) isNamed(service string) bool {
-	name, ok := n.record.Parse(service)
+	name, ok := n.nacosForm.Parse(service)
 	if ok {
 		_, ok = n.parseName(name)
 	}
 	return ok
 }
 
-// GroupOf returns the group of a service; false if its name is of another format.
+// GroupOf returns the group of a service; false if its name is that of another format.
 func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	ok := n.isNamed(service)
 	for _, other := range []string{"providers:", "consumers:", "routers:", "configurators:"} {
@@ -135,7 +137,8 @@ func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool)
 	return n.group(namespace, group, service), ok
 }
 
-// Foreign returns of which other format an instance is; nil if its metadata names none.
+// Foreign returns an error that names the other format of an instance. It is nil if the
+// metadata names no other format.
 func (n *Nacos) Foreign(service string, in metadata.NacosInstance) error {
 	return foreign(n.form.Kind, service, in.Metadata)
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var errNameless = &metadata.Omission{Reason: "has no application and no rule names it; write a rule with a service into names"}
+var errNameless = &metadata.Omission{
+	Reason: "has neither an application nor a rule that names it; add a rule with a service to names",
+}
 
-// nameOf returns the name of a service: that of the first rule that fits, or else the
+// nameOf returns the name of a service: the name of the first rule that matches, or the
 // application, inserted into the pattern.
 func (c *codec) nameOf(s *registry.Service) (string, error) {
 	name := c.plainName(s)
@@ -32,17 +34,19 @@ func (c *codec) plainName(s *registry.Service) string {
 		if r.Service == "" || r.Port != 0 && r.Port != native.port {
 			continue
 		}
-		if star, fits := native.fits(r.host); fits {
+		if star, matches := native.match(r.host); matches {
 			return strings.ReplaceAll(r.Service, "*", star)
 		}
 	}
 	return s.Application
 }
 
-// parseName returns the name without the pattern; false if the pattern does not fit.
+// parseName returns the plain name in the name of a service; false if the pattern does
+// not match.
 func (c *codec) parseName(service string) (string, bool) {
 	before, after, _ := strings.Cut(c.o.Service, "*")
-	if len(service) <= len(before)+len(after) || !strings.HasPrefix(service, before) || !strings.HasSuffix(service, after) {
+	if len(service) <= len(before)+len(after) ||
+		!strings.HasPrefix(service, before) || !strings.HasSuffix(service, after) {
 		return "", false
 	}
 	return service[len(before) : len(service)-len(after)], true
@@ -51,7 +55,7 @@ func (c *codec) parseName(service string) (string, bool) {
 // native is the name of a service in its source.
 type native struct {
 	name string
-	port uint16 // of a mesh host
+	port uint16 // 0 unless the service is of a mesh
 }
 
 func nativeOf(s *registry.Service) native {
@@ -64,9 +68,9 @@ func nativeOf(s *registry.Service) native {
 	return native{name: string(s.Name)[strings.LastIndexByte(string(s.Name), '/')+1:]}
 }
 
-// fits reports whether a pattern fits, and returns the text of its star. Case matters
-// unless the name is a host.
-func (n native) fits(p naming.Pattern) (string, bool) {
+// match reports whether a pattern matches, and returns the text of its star. Case
+// matters unless the name is a host.
+func (n native) match(p naming.Pattern) (string, bool) {
 	if n.port != 0 {
 		return p.Capture(n.name)
 	}
@@ -76,9 +80,9 @@ func (n native) fits(p naming.Pattern) (string, bool) {
 // maxPart is the maximum length of a name.
 const maxPart = 255
 
-var errPart = errors.New("cannot be a service: it is empty, too long or has a character that no consumer could ask for")
+var errPart = errors.New("cannot be a service: it is empty, too long or has a character that consumers cannot request")
 
-// checkPart refuses what cannot be a znode or a part of a consumer's address.
+// checkPart refuses a name that cannot be a znode or part of a consumer's address.
 func checkPart(s string) error {
 	bad := func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`/\%?#@,;"`, r) }
 	if s == "" || s == "." || s == ".." || len(s) > maxPart || !utf8.ValidString(s) || strings.ContainsFunc(s, bad) {

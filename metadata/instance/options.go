@@ -13,17 +13,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Options are those of all formats. A codec uses no Documents.
+// Options are the options of all formats. Documents is not used here.
 type Options = format.Options
 
-// A rule names some services, says their protocol, or both.
+// A rule sets the name or the protocol of some services, or both.
 type rule struct {
 	format.Name
 	host naming.Pattern // of the mesh host, or of the application or native name
 }
 
-// parse returns the rules in options: names precede protocols.
-func parse(o Options) (rules []rule, err error) {
+// parseRules returns the rules in options. Names come before protocols.
+func parseRules(o Options) (rules []rule, err error) {
 	names := slices.Clone(o.Names)
 	for _, r := range o.Protocols {
 		names = append(names, format.Name{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
@@ -44,19 +44,19 @@ func parse(o Options) (rules []rule, err error) {
 	return rules, nil
 }
 
-// DefaultGroup is the group of Nacos where none is named.
+// DefaultGroup is the default group of Nacos.
 const DefaultGroup = "DEFAULT_GROUP"
 
-// newCodec returns the common part of a codec. A limit is that of the metadata of one
-// instance, of which a part may be reserved. The error names every option that cannot be used.
+// newCodec returns the common part of a codec. The limit is that of the metadata of one
+// instance, less Options.Reserve. The error names every invalid option.
 func newCodec(form Form, o Options, limit int) (codec, error) {
 	o.Root = "/" + strings.Trim(o.Root, "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
 	o.Service = cmp.Or(o.Service, "*")
-	rules, err := parse(o)
+	rules, err := parseRules(o)
 	problems := []error{metadata.CheckProtocol(o.Protocol), checkRoot(o.Root), err}
 	if strings.Count(o.Service, "*") != 1 {
-		problems = append(problems, fmt.Errorf("service pattern %q: want one *", o.Service))
+		problems = append(problems, fmt.Errorf("service pattern must have one * (got %q)", o.Service))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return codec{}, fmt.Errorf("%s: %w", form.Kind, err)
@@ -88,7 +88,7 @@ func (c *codec) protocolOf(s *registry.Service, e *registry.Endpoint) string {
 		if r.Protocol == "" || r.Port != 0 && r.Port != port {
 			continue
 		}
-		if _, fits := name.fits(r.host); fits {
+		if _, matches := name.match(r.host); matches {
 			return r.Protocol
 		}
 	}

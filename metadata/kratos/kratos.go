@@ -1,6 +1,5 @@
-// Package kratos writes and reads services as the registries of Kratos
-// register them in ZooKeeper and in Nacos. It is pure: no I/O, no time, no
-// state.
+// Package kratos encodes and decodes services as the registries of Kratos register them
+// in ZooKeeper and in Nacos. It is pure: no I/O, no time, no state.
 package kratos
 
 import (
@@ -24,7 +23,7 @@ const (
 // speaks reports whether Kratos has clients for a protocol: for HTTP and gRPC.
 func speaks(f convert.Family) bool { return f != convert.Other }
 
-// ownWeight returns the metadata with the weight; none for the usual one.
+// ownWeight returns the metadata with the weight. It is empty for the normal weight.
 func ownWeight(i instance.Instance) map[string]string {
 	m := make(map[string]string, 2)
 	if w := convert.Kratos().Of(i.Share); w != convert.Kratos().Normal {
@@ -33,12 +32,13 @@ func ownWeight(i instance.Instance) map[string]string {
 	return m
 }
 
-// extractWeight reads the weight in metadata. As consumers do, it ignores an invalid one.
+// extractWeight takes the weight from the metadata. Like consumers, it ignores an
+// invalid weight.
 func extractWeight(i *instance.Instance) error {
 	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)
 	if err != nil {
-		return nil //nolint:nilerr // as documented
+		return nil //nolint:nilerr // an invalid weight is ignored
 	}
 	if w <= 0 {
 		i.Health = registry.Disabled

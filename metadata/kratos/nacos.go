@@ -12,13 +12,16 @@ import (
 // NewNacos returns the codec of the format as the registry of Kratos stores it in Nacos:
 //
 //	service <name>.<scheme>, one for each of grpc, grpcs, http and https; group DEFAULT_GROUP
-//	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{"kind":"grpc"[,"weight":"300"][,"version":"v1"],…,"xdsb":"<mark>"}}
+//	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{
+//	  "kind":"grpc"[,"weight":"300"][,"version":"v1"],…,"xdsb":"<mark>"}}
 //
-// Consumers that watch read the weight of the metadata, those that ask once that of the
-// instance. Both are written.
+// Consumers that watch use the weight in the metadata, and consumers that query once use
+// the weight of the instance. Both are written.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(instance.RecordForm{
-		Form:  instance.Form{Kind: Kind, Speaks: speaks, Own: ownKind, Extract: extractKind, Reserved: []string{keyWeight, keyKind}},
+	return instance.NewNacos(instance.NacosForm{
+		Form: instance.Form{
+			Kind: Kind, Speaks: speaks, Own: ownKind, Extract: extractKind, Reserved: []string{keyWeight, keyKind},
+		},
 		Scale: convert.Kratos(),
 		Name:  func(service, protocol string) string { return service + "." + convert.Scheme(protocol) },
 		Parse: func(service string) (string, bool) {
@@ -41,8 +44,8 @@ func extractKind(i *instance.Instance) error {
 	return extractWeight(i)
 }
 
-// Services returns the names of an application's services: one for each scheme, unless
-// the name has a scheme.
+// Services returns the names of an application's services: one for each scheme, or only
+// the given name if it has a scheme.
 func Services(application string) []string {
 	if _, scheme := cutScheme(application); scheme != "" {
 		return []string{application}
@@ -54,10 +57,10 @@ func Services(application string) []string {
 	return all
 }
 
-// Schemes returns the schemes of Kratos' servers, the last two with TLS.
+// Schemes returns the schemes of Kratos servers. The last two are with TLS.
 func Schemes() []string { return []string{"grpc", "http", "grpcs", "https"} }
 
-// cutScheme splits the scheme from a service's name.
+// cutScheme splits the scheme off a service's name.
 func cutScheme(service string) (name, scheme string) {
 	at := strings.LastIndexByte(service, '.')
 	if at < 0 {

@@ -24,9 +24,9 @@ const prefix = "xdsb-"
 //	 "endpoints":["grpc://10.0.0.1:9000","http://10.0.0.1:8000"]}
 //
 // All ports of an instance are one node. Our id is xdsb-<host>:<port>, because Kratos
-// deletes the node of its own id. A node that is no JSON makes all consumers of the
-// service fail. They watch the names of the nodes alone, and read the data when these
-// change.
+// deletes the node of its own id. A node that is not JSON makes all consumers of the
+// service fail. Consumers watch only the names of the nodes, and read the data when the
+// names change.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 	return instance.NewZooKeeper(instance.NodeForm{
 		Form: instance.Form{
@@ -58,14 +58,15 @@ func write(i instance.Instance) string {
 
 var (
 	errNoEndpoint = errors.New("has no endpoint")
-	errVersion1   = errors.New("is of Kratos 1, whose form is another one: no format reads it; move it to Kratos 2, or have it register in another format as well")
-	errCurator    = errors.New("is of Curator and not of Kratos")
+	errVersion1   = errors.New("is of Kratos 1, whose form no format of the bridge reads; " +
+		"move the application to Kratos 2, or let it also register in another format")
+	errCurator = errors.New("is of Curator and not of Kratos")
 )
 
 func read(_ string, data []byte) (instance.Instance, error) {
 	var n node
 	if err := json.Unmarshal(data, &n); err != nil {
-		return instance.Instance{}, fmt.Errorf("is no JSON of Kratos: %w", err)
+		return instance.Instance{}, fmt.Errorf("is not JSON of Kratos: %w", err)
 	}
 	switch {
 	case len(n.Endpoints) == 0 && n.AppID != "":
@@ -83,7 +84,7 @@ func read(_ string, data []byte) (instance.Instance, error) {
 	}
 	var bad error
 	for _, e := range n.Endpoints {
-		if p, err := readEndpoint(e); err != nil {
+		if p, err := parseEndpoint(e); err != nil {
 			bad = err
 		} else {
 			i.Ports = append(i.Ports, p)
@@ -96,12 +97,12 @@ func read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// readEndpoint reads grpc://host:port. Old versions write ?isSecure=true instead of
-// grpcs.
-func readEndpoint(s string) (instance.Port, error) {
+// parseEndpoint parses grpc://host:port. Old versions of Kratos write ?isSecure=true
+// instead of grpcs.
+func parseEndpoint(s string) (instance.Port, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" {
-		return instance.Port{}, fmt.Errorf("endpoint %.80q is no URL", s)
+		return instance.Port{}, fmt.Errorf("endpoint %.80q is not a URL", s)
 	}
 	p, err := instance.ParseAddress(u.Host)
 	if err != nil {
@@ -114,7 +115,8 @@ func readEndpoint(s string) (instance.Port, error) {
 	return p, nil
 }
 
-// foreign returns of which other format a node is; nil if of this one, or unreadable.
+// foreign returns an error that names the other format of a node. It is nil if the node
+// is of this format or unreadable.
 func foreign(data []byte) error {
 	var other struct {
 		Payload   *json.RawMessage `json:"payload"`

@@ -1,4 +1,4 @@
-// Package plain writes and reads services as hosts and ports, for consumers of other
+// Package plain encodes and decodes services as hosts and ports, for consumers of other
 // frameworks. It is pure: no I/O, no time, no state.
 package plain
 
@@ -20,7 +20,7 @@ const Kind = "plain"
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{["protocol":"grpc",]…,"xdsb":"<mark>"}}
 //
-// Others may store anything as protocol.
+// Other writers may use the key protocol for anything.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
 	own := func(i instance.Instance) map[string]string {
 		return instance.OwnProtocol(i, o.Protocol, instance.KeyProtocol)
@@ -29,7 +29,7 @@ func NewNacos(o instance.Options) (*instance.Nacos, error) {
 		instance.ExtractProtocol(i, convert.Known)
 		return nil
 	}
-	return instance.NewNacos(instance.RecordForm{
+	return instance.NewNacos(instance.NacosForm{
 		Form:  instance.Form{Kind: Kind, Own: own, Extract: extract, Reserved: []string{instance.KeyOwnProtocol}},
 		Scale: convert.Nacos(),
 	}, o)
@@ -40,8 +40,8 @@ func NewNacos(o instance.Options) (*instance.Nacos, error) {
 //	/plain/<name>/<host>:<port>
 //	{"host":"10.0.0.1","port":8080,"protocol":"tcp","weight":1,"metadata":{…,"xdsb":"<mark>"}}
 //
-// The names of the nodes have all addresses. A node that is read may have any data, or
-// any name if its data is host:port.
+// The name of a node is its address. A node that is read may have any data, or any name
+// if its data is host:port.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 	return instance.NewZooKeeper(instance.NodeForm{
 		Form: instance.Form{Kind: Kind}, Replaces: metadata.InPlace, Write: write, Read: read,

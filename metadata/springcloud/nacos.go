@@ -15,8 +15,8 @@ import (
 //
 // With secure, consumers use https. Instances with another source are not of this format.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(instance.RecordForm{
-		Form: form(ownNacos, extractNacos, keySource, keySecure, keyIPv6), Scale: convert.Nacos(),
+	return instance.NewNacos(instance.NacosForm{
+		Form: commonForm(ownNacos, extractNacos, keySource, keySecure, keyIPv6), Scale: convert.Nacos(),
 	}, o)
 }
 
@@ -30,7 +30,8 @@ func ownNacos(i instance.Instance) map[string]string {
 
 func extractNacos(i *instance.Instance) error {
 	if s := i.Metadata[keySource]; s != sourceSpring {
-		return fmt.Errorf("%s is %.40q and not %s, so Spring Cloud did not register it; read it as plain", keySource, s, sourceSpring)
+		return fmt.Errorf("%s is %.40q and not %s, so Spring Cloud did not register it; read it as plain",
+			keySource, s, sourceSpring)
 	}
 	i.Ports[0].Protocol = "http"
 	if i.Metadata[keySecure] == "true" {

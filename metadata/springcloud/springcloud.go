@@ -1,6 +1,5 @@
-// Package springcloud writes and reads services as Spring Cloud registers
-// them in ZooKeeper and, as Spring Cloud Alibaba does, in Nacos. It is pure: no
-// I/O, no time, no state.
+// Package springcloud encodes and decodes services as Spring Cloud registers them in
+// ZooKeeper, and Spring Cloud Alibaba in Nacos. It is pure: no I/O, no time, no state.
 package springcloud
 
 import (
@@ -18,14 +17,16 @@ import (
 // Kind is the Group.Kind of every entry of this format.
 const Kind = "spring-cloud"
 
-// The metadata with a meaning of its own.
+// The keys of metadata that consumers interpret.
 const (
-	keySource = "preserved.register.source" // Nacos: who registered it
-	keySecure = "secure"                    // Nacos: called over https
-	keyStatus = "instance_status"           // ZooKeeper: UP, or hidden
+	keySource = "preserved.register.source" // Nacos: the framework that registered the instance
+	keySecure = "secure"                    // Nacos: whether it is called over https
+	keyStatus = "instance_status"           // ZooKeeper: any status but UP hides the instance
 	keyGRPC   = "gRPC_port"                 // another port for gRPC
-	keyOldRPC = "gRPC.port"                 // the same, of grpc-spring-boot-starter up to 2.5; consumers read either
 	keyIPv6   = "IPv6"                      // Nacos: another address of the same instance
+
+	// keyOldRPC is keyGRPC of grpc-spring-boot-starter up to 2.5. Consumers read either.
+	keyOldRPC = "gRPC.port"
 )
 
 const (
@@ -33,9 +34,11 @@ const (
 	statusUp     = "UP"
 )
 
-// form is the part for both registries. Keys have a meaning in both, or in one of them.
-// Consumers of Spring Cloud Alibaba Dubbo read keys of Dubbo.
-func form(own func(instance.Instance) map[string]string, extract func(*instance.Instance) error, keys ...string) instance.Form {
+// commonForm is the part of the form that both registries share. Keys are the reserved
+// keys of one registry. Consumers of Spring Cloud Alibaba Dubbo read keys of Dubbo.
+func commonForm(
+	own func(instance.Instance) map[string]string, extract func(*instance.Instance) error, keys ...string,
+) instance.Form {
 	return instance.Form{
 		Kind: Kind, Speaks: func(f convert.Family) bool { return f != convert.Other }, Joins: joins,
 		WithDubbo: true,
@@ -43,7 +46,7 @@ func form(own func(instance.Instance) map[string]string, extract func(*instance.
 	}
 }
 
-// joins reports whether ports are one for http, and one for gRPC beside it.
+// joins reports whether ports are one for HTTP and one for gRPC of the same host.
 func joins(ports []instance.Port) bool {
 	return len(ports) == 2 && ports[0].Host == ports[1].Host &&
 		convert.FamilyOf(ports[0].Protocol) == convert.HTTP && convert.FamilyOf(ports[1].Protocol) == convert.GRPC
@@ -57,8 +60,8 @@ func grpcPort(i instance.Instance, m map[string]string) map[string]string {
 	return m
 }
 
-// extract reads the status and the port for gRPC. Consumers ignore an instance that is
-// not UP.
+// extract takes the status and the port for gRPC from the metadata. Consumers ignore an
+// instance that is not UP.
 func extract(i *instance.Instance) error {
 	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
 		i.Health = registry.Disabled
@@ -66,14 +69,14 @@ func extract(i *instance.Instance) error {
 	delete(i.Metadata, keyStatus)
 	first := &i.Ports[0]
 	text := cmp.Or(i.Metadata[keyGRPC], i.Metadata[keyOldRPC])
-	delete(i.Metadata, keyGRPC) // the old one stays for consumers that read no other
+	delete(i.Metadata, keyGRPC) // the old key is kept for consumers that read only that
 	if text == "" {
 		return nil
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	switch {
 	case err != nil || port == 0:
-		return fmt.Errorf("%s %.20q is no port", keyGRPC, text)
+		return fmt.Errorf("%s %.20q is not a port", keyGRPC, text)
 	case uint16(port) == first.Port:
 		first.Protocol = "grpc"
 	default:

@@ -29,22 +29,22 @@ const (
 //	 "registrationTimeUTC":0,"serviceType":"DYNAMIC","uriSpec":{"parts":[…]}}
 //
 // Spring writes a random id; ours is always xdsb-<host>:<port>. One node of another class
-// or without one makes all consumers fail. One of ours in a parent of Dubbo's
-// application-level format keeps Dubbo's consumers from starting, so nothing is written
-// to such a parent. Curator watches the data.
+// or without a class makes all consumers fail. One of our nodes in a parent of Dubbo's
+// application-level format would keep Dubbo's consumers from starting. So nothing is
+// written to such a parent. Curator watches the data.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 	own := func(i instance.Instance) map[string]string {
 		return grpcPort(i, map[string]string{keyStatus: statusUp})
 	}
-	f := form(own, extract)
+	f := commonForm(own, extract)
 	f.Weightless, f.Paths = true, true
 	return instance.NewZooKeeper(instance.NodeForm{
 		Form: f, Prefix: prefix, Replaces: metadata.InPlace, Write: write, Read: read, Foreign: foreign,
 	}, o)
 }
 
-// curator is the JSON of Curator's service discovery that is written, its fields in the
-// order that Spring's client writes them.
+// curator is the JSON of Curator's service discovery as it is written. Its fields are in
+// the order of Spring's client.
 type curator struct {
 	Name       string   `json:"name"`
 	ID         string   `json:"id"`
@@ -78,7 +78,9 @@ func write(i instance.Instance) string {
 	c := curator{
 		Name: i.Service, ID: prefix + i.Key(), Address: host(first.Host), Port: &first.Port, Type: "DYNAMIC",
 		Payload: &payload{Class: class, ID: i.Service, Name: i.Service, Metadata: i.Metadata},
-		URI:     uriSpec{Parts: []uriPart{{"scheme", true}, {"://", false}, {"address", true}, {":", false}, {"port", true}}},
+		URI: uriSpec{Parts: []uriPart{
+			{"scheme", true}, {"://", false}, {"address", true}, {":", false}, {"port", true},
+		}},
 	}
 	if convert.Secure(first.Protocol) {
 		c.SSLPort = &first.Port
@@ -89,7 +91,7 @@ func write(i instance.Instance) string {
 	return metadata.JSON(c)
 }
 
-// host puts an IPv6 address in brackets, as in a URI.
+// host returns a host as in a URI: an IPv6 address in brackets.
 func host(s string) string {
 	if strings.Contains(s, ":") {
 		return "[" + s + "]"
@@ -97,8 +99,8 @@ func host(s string) string {
 	return s
 }
 
-// found is the JSON of any program with Curator's service discovery. Each has a
-// payload of its own, and a port that there is not is null, 0 or -1.
+// found is the JSON of any program that uses Curator's service discovery. Each program
+// has its own type of payload. A missing port is null, 0 or -1.
 type found struct {
 	Name    string          `json:"name"`
 	Address string          `json:"address"`
@@ -106,10 +108,10 @@ type found struct {
 	SSLPort int64           `json:"sslPort"`
 	Payload json.RawMessage `json:"payload"`
 	URI     *uriSpec        `json:"uriSpec"`
-	Enabled *bool           `json:"enabled"` // since Curator 2.12, if its serializer is told to write it
+	Enabled *bool           `json:"enabled"` // since Curator 2.12, if its serializer is configured to write it
 }
 
-// metadata returns that of an instance of Spring Cloud; none if it has no
+// metadata returns the metadata of an instance of Spring Cloud. It is empty without a
 // payload, which consumers accept. The error names the class of another payload.
 func (f *found) metadata() (map[string]string, error) {
 	if len(f.Payload) == 0 || string(f.Payload) == "null" {
@@ -119,7 +121,7 @@ func (f *found) metadata() (map[string]string, error) {
 	err := json.Unmarshal(f.Payload, &p)
 	switch {
 	case p.Class == classDubbo:
-		return nil, fmt.Errorf("its payload is of class %.120q: read it as dubbo-application", p.Class)
+		return nil, fmt.Errorf("its payload is of class %.120q; read it as dubbo-application", p.Class)
 	case p.Class != "" && p.Class != class:
 		return nil, fmt.Errorf("its payload is of class %.120q and not of Spring Cloud's; %s", p.Class, remedy)
 	case p.Class == "":
@@ -130,10 +132,11 @@ func (f *found) metadata() (map[string]string, error) {
 	return p.Metadata, nil
 }
 
-// maxPath bounds what one hostile node can cost.
+// maxPath bounds the cost of one hostile node.
 const maxPath = 512
 
-// path returns the URL path of an instance: what its uriSpec has after the last variable.
+// path returns the URL path of an instance: the part of its uriSpec after the last
+// variable.
 func (f *found) path() string {
 	if f.URI == nil {
 		return ""
@@ -152,14 +155,14 @@ func (f *found) path() string {
 }
 
 // remedy is what an operator can do about other payloads.
-const remedy = "no format reads it: register it without a payload, or with Spring Cloud's"
+const remedy = "no format of the bridge reads it; register it without a payload, or with that of Spring Cloud"
 
 var errPort = errors.New("has neither a port nor an sslPort")
 
 func read(_ string, data []byte) (instance.Instance, error) {
 	var f found
 	if err := json.Unmarshal(data, &f); err != nil {
-		return instance.Instance{}, fmt.Errorf("is no JSON of Curator: %w", err)
+		return instance.Instance{}, fmt.Errorf("is not JSON of Curator: %w", err)
 	}
 	p := instance.Port{Protocol: "http", Host: strings.Trim(f.Address, "[]")}
 	port := f.Port
@@ -184,7 +187,8 @@ func read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// foreign returns of which other format a node is; nil if of this one, or unreadable.
+// foreign returns an error that names the class of a node of another format. It is nil
+// if the node is of this format or unreadable.
 func foreign(data []byte) error {
 	var c struct {
 		Payload struct {
