@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The lengths of DNS, in bytes.
+// The maximum lengths in DNS, in bytes.
 const (
 	maxHost  = 253
 	maxLabel = 63
@@ -20,14 +20,14 @@ const (
 type KubernetesHost struct {
 	Name      string
 	Namespace string
-	Domain    string // of the cluster: cluster.local in most, and never to be relied on
+	Domain    string // of the cluster; cluster.local in most clusters, but not in all
 }
 
 // String returns the fully qualified name.
 func (h KubernetesHost) String() string { return h.Name + "." + h.Namespace + ".svc." + h.Domain }
 
-// ParseKubernetesHost splits the host of a Kubernetes service in any cluster domain.
-// The error is an *Error, also for a valid host of another form.
+// ParseKubernetesHost splits the host of a Kubernetes service in any cluster domain. It
+// fails for hosts of other forms. The error is an *Error.
 func ParseKubernetesHost(host string) (KubernetesHost, error) {
 	canonical := canonicalHost(host)
 	if reason := hostProblem(canonical); reason != "" {
@@ -40,12 +40,12 @@ func ParseKubernetesHost(host string) (KubernetesHost, error) {
 	return KubernetesHost{Name: parts[0], Namespace: parts[1], Domain: parts[3]}, nil
 }
 
-// canonicalHost returns a host in lower case without a trailing dot: DNS, Envoy and
-// istiod do not distinguish these.
+// canonicalHost returns a host in lower case without a trailing dot. DNS, Envoy and istiod
+// ignore the case and the dot.
 func canonicalHost(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) }
 
-// hostProblem returns what is wrong with a host name; empty if nothing is. The rules
-// are istio's for hosts of a ServiceEntry, without wildcards.
+// hostProblem returns why a host name is invalid, or an empty text if it is valid. The
+// rules are those of Istio for hosts of a ServiceEntry, without wildcards.
 func hostProblem(host string) string {
 	switch {
 	case host == "":
@@ -56,7 +56,7 @@ func hostProblem(host string) string {
 	last := ""
 	for label := range strings.SplitSeq(host, ".") {
 		if !dnsLabel(label) {
-			return "the host is no DNS name"
+			return "the host is not a DNS name"
 		}
 		last = label
 	}
@@ -66,13 +66,14 @@ func hostProblem(host string) string {
 	return ""
 }
 
-// dnsLabel follows istio: up to 63 letters, digits and inner hyphens.
+// dnsLabel reports whether s is a DNS label as Istio defines it: up to 63 letters, digits
+// and inner hyphens.
 func dnsLabel(s string) bool {
 	return s != "" && len(s) <= maxLabel && only(s, "-") && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
 }
 
-// HostAddress is the host and port of a service of a mesh, not of an endpoint. Equal
-// addresses are ==.
+// HostAddress is the host and port of a mesh service, not of an endpoint. Equal addresses
+// are ==.
 type HostAddress struct {
 	Host string // a host name in lower case without a trailing dot, or an IP address without brackets
 	Port uint16
@@ -88,16 +89,16 @@ func (a HostAddress) Compare(o HostAddress) int {
 	return cmp.Or(cmp.Compare(a.Host, o.Host), cmp.Compare(a.Port, o.Port))
 }
 
-// ParseHostAddress reads fqdn:port, ip:port or [v6]:port. Names are canonical, IP
-// addresses in their shortest form, and IPv4 addresses in IPv6 are IPv4. IPv6 zones are
-// refused. It reads what String writes. The error is an *Error.
+// ParseHostAddress parses fqdn:port, ip:port or [v6]:port. In the result names are
+// canonical, IP addresses are in their shortest form, and IPv4 addresses in IPv6 are
+// IPv4. It refuses IPv6 zones. It parses the results of String. The error is an *Error.
 func ParseHostAddress(s string) (HostAddress, error) {
 	if len(s) > maxHost+len("[]:65535") {
 		return HostAddress{}, bad(kindAddress, s, "too long")
 	}
 	at := strings.LastIndexByte(s, ':')
 	if at < 0 {
-		return HostAddress{}, bad(kindAddress, s, "want host:port, the port is missing")
+		return HostAddress{}, bad(kindAddress, s, "expected host:port, the port is missing")
 	}
 	port, ok := parsePort(s[at+1:])
 	if !ok {
@@ -110,20 +111,20 @@ func ParseHostAddress(s string) (HostAddress, error) {
 	return HostAddress{Host: host, Port: port}, nil
 }
 
-// addressHost returns the canonical host of an address, or what is wrong with it.
+// addressHost returns the canonical host of an address, or why the host is invalid.
 func addressHost(s string) (host, reason string) {
 	inner, bracketed := strings.CutPrefix(s, "[")
 	if bracketed {
 		inner, bracketed = strings.CutSuffix(inner, "]")
 		if !bracketed || !strings.Contains(inner, ":") {
-			return "", "brackets are for IPv6 addresses"
+			return "", "only an IPv6 address may be in brackets"
 		}
 	} else if strings.Contains(s, ":") {
 		return "", "an IPv6 address must be in brackets"
 	}
 	if ip, err := netip.ParseAddr(inner); err == nil {
 		if ip.Zone() != "" {
-			return "", "an IPv6 zone means nothing on another machine"
+			return "", "an IPv6 zone is only valid on its own machine"
 		}
 		return ip.Unmap().String(), ""
 	}
@@ -134,7 +135,7 @@ func addressHost(s string) (host, reason string) {
 	return host, hostProblem(host)
 }
 
-// parsePort reads a port as istio and Dubbo write it: without a sign or leading zero.
+// parsePort parses a port as Istio and Dubbo write it: without a sign or a leading zero.
 func parsePort(s string) (uint16, bool) {
 	port, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || s[0] == '0' || s[0] == '+' {
@@ -143,7 +144,7 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(port), true
 }
 
-// maxPattern is more than the longest name has.
+// maxPattern exceeds the length of every name.
 const maxPattern = 512
 
 // Pattern matches hosts and names: a text with at most one star, which matches one or
@@ -153,7 +154,7 @@ type Pattern struct {
 	text string
 }
 
-// ParsePattern reads a pattern. The error is an *Error.
+// ParsePattern parses a pattern. The error is an *Error.
 func ParsePattern(s string) (Pattern, error) {
 	switch {
 	case s == "":
@@ -174,24 +175,24 @@ func ParsePattern(s string) (Pattern, error) {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Match reports whether a name fits. As in registries, case matters.
+// Match reports whether the pattern matches a name. As in registries, case matters.
 func (p Pattern) Match(name string) bool {
 	_, ok := capture(p.text, name)
 	return ok
 }
 
-// CaptureName is Match, and returns the text of the star; empty if the pattern has
-// none.
+// CaptureName is like Match. It also returns the text of the star, which is empty if the
+// pattern has no star.
 func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }
 
-// MatchHost reports whether a host fits in any case.
+// MatchHost reports whether the pattern matches a host. Case does not matter.
 func (p Pattern) MatchHost(host string) bool {
 	_, ok := p.Capture(host)
 	return ok
 }
 
-// Capture is MatchHost, and returns the text of the star in lower case; empty if the
-// pattern has none.
+// Capture is like MatchHost. It also returns the text of the star in lower case, which is
+// empty if the pattern has no star.
 func (p Pattern) Capture(host string) (string, bool) {
 	return capture(strings.ToLower(p.text), canonicalHost(host))
 }
@@ -209,17 +210,17 @@ func capture(pattern, s string) (string, bool) {
 
 // Reach says which addresses may be offered to consumers on other machines. The zero
 // value refuses loopback, link-local and multicast addresses and metadata services of
-// clouds, which are others there.
+// clouds. On another machine these addresses mean something else.
 type Reach struct {
 	Allow []netip.Prefix // exceptions
 	Only  []netip.Prefix // if not empty, all other IP addresses are refused
 }
 
-// Refuse returns why a host, which is a name or an IP address without brackets, must
-// not be offered; empty if it may be.
+// Refuse returns why a host, which is a name or an IP address without brackets, must not
+// be offered. It is empty if the host may be offered.
 func (r Reach) Refuse(host string) string {
 	ip, err := netip.ParseAddr(host)
-	ip = ip.Unmap().WithZone("") // in one form
+	ip = ip.Unmap().WithZone("") // the canonical form
 	switch {
 	case err != nil:
 		return refusedName(host)
@@ -228,7 +229,7 @@ func (r Reach) Refuse(host string) string {
 	case slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }):
 		return ""
 	case len(r.Only) > 0 && !slices.ContainsFunc(r.Only, func(p netip.Prefix) bool { return p.Contains(ip) }):
-		return "outside the networks that are allowed"
+		return "outside the allowed networks"
 	}
 	return refusedIP(ip)
 }
@@ -247,8 +248,8 @@ func refusedIP(ip netip.Addr) string {
 	return ""
 }
 
-// isMetadata reports whether an address is the metadata service of AWS, Azure, Google
-// and others, in IPv4 or IPv6, or of Alibaba.
+// isMetadata reports whether an address is that of the metadata service of a cloud: of
+// AWS, Azure, Google and others in IPv4 or IPv6, or of Alibaba.
 func isMetadata(ip netip.Addr) bool {
 	switch ip {
 	case netip.AddrFrom4([4]byte{169, 254, 169, 254}), netip.AddrFrom4([4]byte{100, 100, 100, 200}),
@@ -278,11 +279,11 @@ const (
 	Inbound  = "inbound"
 )
 
-// maxCluster is more than the longest name of istiod has.
+// maxCluster exceeds the length of every cluster name of istiod.
 const maxCluster = 512
 
-// The separators of the two forms of a cluster name, istio's BuildSubsetKey
-// and BuildDNSSrvSubsetKey.
+// The separators of the two forms of a cluster name, Istio's BuildSubsetKey and
+// BuildDNSSrvSubsetKey.
 const (
 	pipe = "|"
 	srv  = "_."
@@ -292,7 +293,7 @@ const (
 type Cluster struct {
 	Direction string // Outbound or Inbound
 	Port      uint16 // of the service, not of its endpoints
-	Subset    string // of a DestinationRule; empty: all endpoints
+	Subset    string // of a DestinationRule; empty for all endpoints
 	Host      string // as istiod wrote it; may begin with "*."; empty for Inbound
 }
 
@@ -306,7 +307,7 @@ func (c Cluster) join(sep string) string {
 	return c.Direction + sep + strconv.Itoa(int(c.Port)) + sep + c.Subset + sep + c.Host
 }
 
-// HostAddress returns the address of the service. ParseHostAddress reads it unless the
+// HostAddress returns the address of the service. ParseHostAddress can parse it unless the
 // host is a wildcard or empty.
 func (c Cluster) HostAddress() HostAddress {
 	host, reason := addressHost(c.Host)
@@ -316,8 +317,9 @@ func (c Cluster) HostAddress() HostAddress {
 	return HostAddress{Host: host, Port: c.Port}
 }
 
-// ParseCluster reads both forms of a name. Clusters of no service, such as
-// BlackHoleCluster, PassthroughCluster and agent, are errors. The error is an *Error.
+// ParseCluster parses both forms of a name. It fails for clusters that belong to no
+// service, such as BlackHoleCluster, PassthroughCluster and agent. The error is an
+// *Error.
 func ParseCluster(s string) (Cluster, error) {
 	if len(s) > maxCluster {
 		return Cluster{}, bad(kindCluster, s, "longer than 512 bytes")
@@ -328,7 +330,7 @@ func ParseCluster(s string) (Cluster, error) {
 	}
 	parts := strings.Split(s, sep)
 	if len(parts) != 4 {
-		return Cluster{}, bad(kindCluster, s, "want direction|port|subset|host")
+		return Cluster{}, bad(kindCluster, s, "expected direction|port|subset|host")
 	}
 	port, ok := parsePort(parts[1])
 	c := Cluster{Direction: parts[0], Port: port, Subset: parts[2], Host: parts[3]}
@@ -338,7 +340,7 @@ func ParseCluster(s string) (Cluster, error) {
 	case !ok:
 		return Cluster{}, bad(kindCluster, s, "the port is not a number from 1 to 65535")
 	case c.Subset != "" && !dnsLabel(c.Subset):
-		return Cluster{}, bad(kindCluster, s, "the subset is no DNS label")
+		return Cluster{}, bad(kindCluster, s, "the subset is not a DNS label")
 	}
 	if reason := c.hostProblem(); reason != "" {
 		return Cluster{}, bad(kindCluster, s, reason)
@@ -346,8 +348,9 @@ func ParseCluster(s string) (Cluster, error) {
 	return c, nil
 }
 
-// hostProblem accepts what a ServiceEntry accepts: names, IP addresses with or without
-// brackets, and a leading wildcard. Inbound clusters have no host.
+// hostProblem returns why the host is invalid, or an empty text if it is valid. Like a
+// ServiceEntry it accepts names, IP addresses with or without brackets, and a leading
+// wildcard. Inbound clusters have no host.
 func (c Cluster) hostProblem() string {
 	if c.Host == "" && c.Direction == Inbound {
 		return ""

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// MeshHosts says which hosts the services of one registry get in the mesh:
+// MeshHosts maps the services of one registry to their hosts in the mesh:
 //
 //	<name>.<shape>.<registry>.<suffix>
 //
-// The name is the native name, label by label. The shape has the numbers of its last
-// labels that are version and group of a Dubbo interface, and the protocol. Endpoints
-// of two protocols have two hosts, because all endpoints of a host in the mesh have the
-// same ports. Hosts of a registry are never outside its label and suffix.
+// The name is the native name, escaped label by label. The shape counts the labels at the
+// end of the name that are version and group of a Dubbo interface, and contains the
+// protocol. Endpoints of two protocols have two hosts, because all endpoints of a host in
+// the mesh have the same ports. All hosts of a registry end in its label and the suffix.
 //
-// Lower-case letters and digits are kept. Any other character is escaped as a hyphen
-// and another character. A label that would begin with a hyphen or an x gets an x in
-// front. So org.acme.GreetService is org.acme.x-greet-service.
+// Lower-case letters and digits are kept. Any other character is escaped by a hyphen and
+// another character. A label that would begin with a hyphen or an x gets an x in front.
+// So org.acme.GreetService is org.acme.x-greet-service.
 type MeshHosts struct {
 	Registry string // a DNS label
 	Suffix   string // a DNS name, such as bridge.internal
@@ -27,22 +27,22 @@ type MeshHosts struct {
 
 const (
 	kindMeshHost = "mesh host"
-	shapeName    = "s" // a name that has no parts: s or s-tri
+	shapeName    = "s" // a name without parts: s or s-tri
 	shapeKey     = "k" // an interface with version and group: k3-1 or k3-1-tri
 	shapeShort   = "h" // a name that was too long: its beginning and its hash
 )
 
-// ErrShortened is returned by Parse for a name that was too long for a host. The name is
-// stored beside the host.
+// ErrShortened is returned by Parse for a name that was too long for a host. The full
+// name is stored together with the host.
 var ErrShortened = errors.New("the name was shortened")
 
-// Check returns what is wrong with the registry label or the suffix.
+// Check returns why the registry label or the suffix is invalid.
 func (m MeshHosts) Check() error {
 	if !dnsLabel(m.Registry) || strings.ToLower(m.Registry) != m.Registry {
-		return bad(kindMeshHost, m.Registry, "the registry is no DNS label in lower case")
+		return bad(kindMeshHost, m.Registry, "the registry is not a DNS label in lower case")
 	}
 	if reason := hostProblem(m.Suffix); reason != "" || strings.ToLower(m.Suffix) != m.Suffix {
-		return bad(kindMeshHost, m.Suffix, "the suffix is no DNS name in lower case")
+		return bad(kindMeshHost, m.Suffix, "the suffix is not a DNS name in lower case")
 	}
 	if len(m.Registry)+len(m.Suffix) > maxHost/2 {
 		return bad(kindMeshHost, m.Registry+"."+m.Suffix, "registry and suffix leave no room for names")
@@ -52,8 +52,8 @@ func (m MeshHosts) Check() error {
 
 // MeshName is the native name of a host of MeshHosts.
 type MeshName struct {
-	Key      ServiceKey // the zero value if there is a Name
-	Name     string     // of an application or anything else that is no interface
+	Key      ServiceKey // the zero value if Name is set
+	Name     string     // of an application, or of anything else that is not an interface
 	Protocol string     // of the registry; may be empty
 }
 
@@ -77,7 +77,7 @@ func protocolShape(protocol string) string {
 	return "-" + escapeLabel(protocol)
 }
 
-// Has reports whether a host is one of this registry's.
+// Has reports whether a host belongs to this registry.
 func (m MeshHosts) Has(host string) bool { return strings.HasSuffix(host, m.tail()) }
 
 // Parse returns the name of a host. The error is an *Error or ErrShortened.
@@ -96,7 +96,7 @@ func (m MeshHosts) Parse(host string) (MeshName, error) {
 	}
 	n, ok := parseShape(labels, shape)
 	if !ok || m.Of(n) != host {
-		return MeshName{}, bad(kindMeshHost, host, "was not made by MeshHosts")
+		return MeshName{}, bad(kindMeshHost, host, "is not a host of MeshHosts")
 	}
 	return n, nil
 }
@@ -126,7 +126,9 @@ func parseShape(labels []string, shape string) (n MeshName, ok bool) {
 
 func (m MeshHosts) tail() string { return "." + m.Registry + "." + m.Suffix }
 
-func (m MeshHosts) host(labels []string, shape, whole string) string {
+// host returns the host of a name. If the labels do not fit, it shortens the name to its
+// beginning and its hash.
+func (m MeshHosts) host(labels []string, shape, name string) string {
 	host := strings.Join(labels, ".") + "." + shape + m.tail()
 	fits := len(host) <= maxHost && len(shape) <= maxLabel
 	for _, label := range labels {
@@ -135,8 +137,8 @@ func (m MeshHosts) host(labels []string, shape, whole string) string {
 	if fits {
 		return host
 	}
-	// The beginning is for people; the hash alone distinguishes names.
-	sum := sha256.Sum256([]byte(shape + "\x00" + whole))
+	// Only the hash distinguishes names; the beginning is for readers.
+	sum := sha256.Sum256([]byte(shape + "\x00" + name))
 	hash := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:20]))
 	readable := strings.Trim(strings.Join(labels, "-"), "-")
 	return readable[:min(len(readable), maxLabel-len(hash)-1)] + "-" + hash + "." + shapeShort + m.tail()
@@ -217,8 +219,8 @@ func unescapeLabel(label string) (string, bool) {
 	return b.String(), true
 }
 
-// unescape returns the first character of an escaped text and the number of its bytes
-// there; 0 if it is not valid.
+// unescape returns the first character of an escaped text and the number of bytes that
+// encode it. The number is 0 for an invalid text.
 func unescape(s string) (c byte, n int) {
 	switch {
 	case s[0] != '-':

@@ -1,7 +1,7 @@
-// Package naming reads and writes service keys (providers:interface:version:group),
-// host addresses (fqdn:port), istio's cluster names, patterns of hosts, and hosts of
-// Kubernetes and of imported services. It is pure, and refuses names that it could not
-// write back.
+// Package naming parses and formats service keys (providers:interface:version:group),
+// host addresses (fqdn:port), Istio's cluster names, patterns of hosts, and hosts of
+// Kubernetes and of imported services. It is pure, and refuses names whose parsed form it
+// could not format again.
 package naming
 
 import (
@@ -14,8 +14,8 @@ import (
 
 // Error is the error of all parsers of this package.
 type Error struct {
-	Kind   string // of name: "service key", "host address", ...
-	Text   string // that was parsed, as Quote shows it
+	Kind   string // of the name: "service key", "host address", ...
+	Text   string // the parsed text, quoted by Quote
 	Reason string
 }
 
@@ -25,9 +25,9 @@ func (e *Error) Error() string { return e.Kind + " " + e.Text + ": " + e.Reason 
 // quoteLen is the number of bytes of a text that Quote shows.
 const quoteLen = 80
 
-// Quote returns a text of others for logs and terminals: in double quotes, with
-// everything but ASCII escaped. Of more than 80 bytes it shows the first, an ellipsis
-// and the length.
+// Quote returns an untrusted text for logs and terminals: in double quotes, with all
+// non-ASCII characters escaped. Of a text of more than 80 bytes it returns the first 80
+// bytes, an ellipsis and the length.
 func Quote(s string) string {
 	if len(s) <= quoteLen {
 		return strconv.QuoteToASCII(s)
@@ -52,8 +52,9 @@ func bad(kind, text, reason string) *Error {
 	return &Error{Kind: kind, Text: Quote(text), Reason: reason}
 }
 
-// Near returns up to n known names that are similar to a name, the most similar first:
-// in another case, or at a Levenshtein distance of up to a third of its bytes and one.
+// Near returns up to n known names that are similar to a name, the most similar first. A
+// similar name differs in case, or has a Levenshtein distance of up to a third of the
+// name's length plus one.
 func Near(name string, known []string, n int) []string {
 	type candidate struct {
 		name     string

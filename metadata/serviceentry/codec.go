@@ -19,20 +19,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Codec encodes services as ServiceEntries: one for each protocol and interface, or for
-// each protocol if the service has no interface:
+// Codec encodes services as ServiceEntries: one for each protocol and interface, or one
+// for each protocol if the service has no interfaces:
 //
 //	group   {Kind: service-entry, Namespace: <namespace>, Name: <host>}
 //	entry   ""                {"host":…,"port":{"number":50051,"name":"grpc-tri","protocol":"GRPC"},…}
 //	entry   10.0.0.1:20001    {"address":"10.0.0.1","port":20001,"weight":100,…}
 //
-// The endpoints are entries of their own, so that guards count them and changes are
-// small. The host of an interface has all its providers, of any application and format,
-// as for consumers in the registry. The host of a plain name is exclusive to one
-// service, because in two formats it may name two services.
+// Each endpoint is an entry, so that guards count endpoints and changes are small. The
+// host of an interface has all its providers, of any application and format, like
+// consumers in the registry see them. The host of a plain name is exclusive to one
+// service, because one name may belong to different services in two formats.
 type Codec struct{ o Options }
 
-// New returns a codec. The error names every option that cannot be used.
+// New returns a codec. The error names every invalid option.
 func New(o Options) (*Codec, error) {
 	o, err := o.defaults()
 	if err != nil {
@@ -41,7 +41,7 @@ func New(o Options) (*Codec, error) {
 	return &Codec{o: o}, nil
 }
 
-// Kind returns the format's name, the Kind of its groups.
+// Kind returns the name of the format, which is the Kind of its groups.
 func (*Codec) Kind() string { return Kind }
 
 // Encode implements metadata.Encoder.
@@ -49,7 +49,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	byProtocol, refused := c.endpoints(s)
 	attributes, omitted := attributesOf(s)
 	if len(byProtocol) == 0 {
-		// Known to have no endpoints: its hosts stay in the mesh.
+		// The service is known to have no endpoints. Its hosts stay in the mesh.
 		byProtocol = map[string][]registry.Entry{}
 		for _, e := range s.Endpoints {
 			byProtocol[c.protocol(s, e)] = nil
@@ -61,7 +61,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	var out []registry.Entry
 	for protocol, endpoints := range byProtocol {
 		for _, name := range meshNames(s, protocol) {
-			out = append(out, c.group(s, name, attributes, endpoints)...)
+			out = append(out, c.groupEntries(s, name, attributes, endpoints)...)
 		}
 	}
 	out = registry.Sorted(out)
@@ -80,8 +80,8 @@ func meshNames(s *registry.Service, protocol string) []naming.MeshName {
 	return names
 }
 
-// endpoints returns the entries of the offered endpoints by protocol, without their
-// groups, and why others are left out.
+// endpoints returns the entries of the offered endpoints by protocol, without groups, and
+// why other endpoints are left out.
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
@@ -99,26 +99,31 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, c.fit(labelsOf(shared, e.Attributes), left), e))
+		labels := c.limitLabels(labelsOf(shared, e.Attributes), left)
+		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, labels, e))
 	}
 	if len(left) > 0 {
-		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf("labels %.200q left out of %s: one in a ServiceEntry has at most %d",
-			strings.Join(slices.Sorted(maps.Keys(left)), ", "), registry.Counted(slices.Max(slices.Collect(maps.Values(left))), "endpoint", "endpoints"), maxLabels)})
+		most := slices.Max(slices.Collect(maps.Values(left)))
+		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf(
+			"labels %.200q left out of %s: an endpoint of a ServiceEntry has at most %d",
+			strings.Join(slices.Sorted(maps.Keys(left)), ", "), registry.Counted(most, "endpoint", "endpoints"), maxLabels)})
 	}
 	return byProtocol, errors.Join(refused...)
 }
 
-// address returns the address of an endpoint: an IP address, or a name in lower case.
+// address returns the address of an endpoint: an IP address, or a host name in lower
+// case. It fails for an address that Istio does not accept.
 func (c *Codec) address(e registry.Endpoint) (string, error) {
 	ip, err := netip.ParseAddr(e.Host)
 	name := strings.ToLower(strings.TrimSuffix(e.Host, "."))
 	switch {
 	case err == nil && ip.Zone() == "" && e.Port > 0:
 		return ip.Unmap().String(), nil
-	case err == nil, metadata.CheckAddress(name, e.Port) != nil, !labels(name):
-		return "", fmt.Errorf("endpoint %s: istio accepts IP addresses and host names, and ports from 1 on", naming.Quote(e.Address()))
+	case err == nil, metadata.CheckAddress(name, e.Port) != nil, !dnsLabels(name):
+		return "", fmt.Errorf("endpoint %s: Istio requires an IP address or a host name, and a port",
+			naming.Quote(e.Address()))
 	case c.o.IPOnly:
-		return "", fmt.Errorf("endpoint %s: data planes resolve no host names", naming.Quote(e.Address()))
+		return "", fmt.Errorf("endpoint %s: data planes do not resolve host names", naming.Quote(e.Address()))
 	}
 	return name, nil
 }
@@ -127,17 +132,17 @@ func (c *Codec) address(e registry.Endpoint) (string, error) {
 func endpointEntry(address string, labels map[string]string, e registry.Endpoint) registry.Entry {
 	value := Endpoint{Address: address, Port: e.Port, Weight: e.Weight, Labels: labels}
 	if e.ZeroWeight {
-		value.Weight = 1 // istio's least; none at all is its normal one
+		value.Weight = 1 // the minimum of Istio; no weight means its default
 	}
-	if locality(e.Zone) {
+	if isLocality(e.Zone) {
 		value.Locality = e.Zone
 	}
 	return registry.Entry{Key: net.JoinHostPort(value.Address, strconv.Itoa(int(e.Port))), Value: value.encode()}
 }
 
-// labelsOf returns labels and the attributes that Kubernetes accepts as labels, which
-// override them. Common attributes are those of the service, but subsets are formed by
-// labels of endpoints.
+// labelsOf returns labels, overridden by the attributes that Kubernetes accepts as
+// labels. The attributes of the service are labels of each endpoint, because subsets are
+// formed by labels of endpoints.
 func labelsOf(labels map[string]string, attributes registry.Attributes) map[string]string {
 	out, cloned := labels, false
 	for k, v := range attributes {
@@ -153,13 +158,15 @@ func labelsOf(labels map[string]string, attributes registry.Attributes) map[stri
 	return out
 }
 
-// fit returns as many labels as an endpoint may have: those that subsets are formed by,
-// then by name. It counts the others, by key.
-func (c *Codec) fit(labels map[string]string, left map[string]int) map[string]string {
-	if len(labels) <= maxLabels { // as nearly always
+// limitLabels returns at most maxLabels labels: first those by which subsets are formed,
+// then others by name. It counts the labels that it leaves out, by key.
+func (c *Codec) limitLabels(labels map[string]string, left map[string]int) map[string]string {
+	if len(labels) <= maxLabels { // nearly always
 		return labels
 	}
-	names := slices.SortedFunc(maps.Keys(labels), func(a, b string) int { return cmp.Or(c.rank(a)-c.rank(b), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(labels), func(a, b string) int {
+		return cmp.Or(c.rank(a)-c.rank(b), cmp.Compare(a, b))
+	})
 	fitting := make(map[string]string, maxLabels)
 	for i, k := range names {
 		if i < maxLabels {
@@ -178,8 +185,10 @@ func (c *Codec) rank(label string) int {
 	return 1
 }
 
-// group returns the entries of one ServiceEntry.
-func (c *Codec) group(s *registry.Service, name naming.MeshName, attributes map[string]string, endpoints []registry.Entry) []registry.Entry {
+// groupEntries returns the entries of one ServiceEntry.
+func (c *Codec) groupEntries(
+	s *registry.Service, name naming.MeshName, attributes map[string]string, endpoints []registry.Entry,
+) []registry.Entry {
 	host := c.o.Hosts.Of(name)
 	g := registry.Group{Kind: Kind, Namespace: c.o.Namespace, Name: host, Exclusive: name.Name != ""}
 	header := Header{
@@ -206,11 +215,11 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, attributes map[
 	return out
 }
 
-// attributePrefix begins the annotations that hold attributes of a service, which labels
-// cannot hold.
+// attributePrefix begins the annotations with attributes of a service. Labels cannot hold
+// all attributes.
 const attributePrefix = "xds-bridge.attribute/"
 
-// annotations returns the mark, the name, and attributes.
+// annotations returns the annotations with the mark, the name and the attributes.
 func (c *Codec) annotations(s *registry.Service, name naming.MeshName, attributes map[string]string) map[string]string {
 	mark := c.o.Mark
 	mark.Path = s.Path
@@ -229,7 +238,7 @@ func attributesOf(s *registry.Service) (map[string]string, error) {
 	var left []string
 	for _, k := range slices.Sorted(maps.Keys(s.Attributes)) {
 		name, v := strings.ReplaceAll(k, "/", "."), s.Attributes[k]
-		_, exists := out[attributePrefix+name] // of a/b and a.b the latter has the name
+		_, exists := out[attributePrefix+name] // a/b and a.b have the same name; a.b is used
 		if !labelKey(k) || len(name) > maxName || len(v) > maxAnnotation || !printable(v) || exists {
 			continue
 		}
@@ -242,15 +251,16 @@ func attributesOf(s *registry.Service) (map[string]string, error) {
 	if len(left) == 0 {
 		return out, nil
 	}
-	return out, &metadata.Omission{Reason: fmt.Sprintf("attributes %.200q left out: the annotations of a ServiceEntry would be too large", strings.Join(left, ", "))}
+	return out, &metadata.Omission{Reason: fmt.Sprintf(
+		"attributes %.200q left out: the annotations of a ServiceEntry would be too large", strings.Join(left, ", "))}
 }
 
 func (c *Codec) protocol(s *registry.Service, e registry.Endpoint) string {
 	return strings.ToLower(cmp.Or(e.Protocol, s.Protocol, c.o.Protocol))
 }
 
-// port returns the port of a protocol. As istio requires, its name begins with istio's
-// protocol. It ends with the registry's if that is a DNS label.
+// port returns the port of a protocol. As Istio requires, the name of the port begins with
+// Istio's protocol. It ends with the registry's protocol if that is a DNS label.
 func (c *Codec) port(protocol string) Port {
 	number, ok := c.o.Ports[protocol]
 	if !ok {
@@ -264,7 +274,7 @@ func (c *Codec) port(protocol string) Port {
 	return Port{Number: number, Name: name, Protocol: istio}
 }
 
-// vip returns the address of a host within the range; empty if none is configured.
+// vip returns the virtual address of a host, or an empty text if no range is configured.
 func (c *Codec) vip(host string) string {
 	if !c.o.VIPs.IsValid() {
 		return ""
@@ -272,29 +282,30 @@ func (c *Codec) vip(host string) string {
 	return VIP(c.o.VIPs, host, 0).String()
 }
 
-// VIP returns the n-th choice of an address for a host within a range, by its hash. All
-// replicas return the same. The first choices are in one half of the range, the second
-// in one half of the rest, and so on; the result is invalid if nothing is left. The
-// first and last address of a range of more than two are not used.
+// VIP returns the n-th choice of an address for a host within a range, by the hash of the
+// host. All replicas return the same address. The first choices of all hosts are in one
+// half of the range, the second choices in one half of the remaining range, and so on.
+// The result is invalid if no range remains. In a range of more than two addresses, the
+// first and the last are not used.
 func VIP(within netip.Prefix, host string, n int) netip.Addr {
-	first, left, choice := uint64(0), uint64(1), n
+	first, remaining, choice := uint64(0), uint64(1), n
 	switch bits := within.Addr().BitLen() - within.Bits(); {
 	case bits > 62:
-		first, left = 1, 1<<62
+		first, remaining = 1, 1<<62
 	case bits > 1:
-		first, left = 1, 1<<bits-2
+		first, remaining = 1, 1<<bits-2
 	case bits == 1:
-		left = 2
+		remaining = 2
 	}
 	for ; n > 0; n-- {
-		first, left = first+half(left), left-half(left)
+		first, remaining = first+half(remaining), remaining-half(remaining)
 	}
-	if left == 0 {
+	if remaining == 0 {
 		return netip.Addr{}
 	}
 	sum := sha256.Sum256([]byte(host + "\x00" + strconv.Itoa(choice)))
 	base := within.Masked().Addr().As16()
-	low := binary.BigEndian.Uint64(base[8:]) + first + binary.BigEndian.Uint64(sum[:8])%half(left)
+	low := binary.BigEndian.Uint64(base[8:]) + first + binary.BigEndian.Uint64(sum[:8])%half(remaining)
 	binary.BigEndian.PutUint64(base[8:], low)
 	addr := netip.AddrFrom16(base)
 	if within.Addr().Is4() {
@@ -306,11 +317,11 @@ func VIP(within netip.Prefix, host string, n int) netip.Addr {
 // half returns the larger half of n.
 func half(n uint64) uint64 { return n/2 + n%2 }
 
-// HeaderKey is the key of the entry with the service. All other entries of the group but
-// that of SubsetsKey are endpoints.
+// HeaderKey is the key of the entry of the service. All other entries of the group are
+// endpoints, except for that of SubsetsKey.
 const HeaderKey = registry.HeadKey
 
-// Header is a ServiceEntry without its endpoints, in JSON the value of its entry.
+// Header is a ServiceEntry without its endpoints. In JSON it is the value of its entry.
 type Header struct {
 	Host        string            `json:"host"`
 	VIP         string            `json:"vip,omitempty"` // see VIP
@@ -326,23 +337,23 @@ type Header struct {
 type Port struct {
 	Number   uint16 `json:"number"`
 	Name     string `json:"name"`
-	Protocol string `json:"protocol"` // istio's
+	Protocol string `json:"protocol"` // of Istio
 }
 
-// ParseHeader reads the entry of a service. It fails if no Codec wrote it.
+// ParseHeader decodes the entry of a service. It fails if a Codec did not write it.
 func ParseHeader(e registry.Entry) (Header, error) {
 	var h Header
 	err := decode(e, &h)
 	return h, err
 }
 
-// ParseEndpoint reads the entry of an endpoint, as ParseHeader does.
+// ParseEndpoint decodes the entry of an endpoint. It fails if a Codec did not write it.
 func ParseEndpoint(e registry.Entry) (Endpoint, error) {
-	var plain Endpoint
-	if plain.read(e.Value) {
-		return plain, nil
+	var canonical Endpoint
+	if canonical.parseCanonical(e.Value) {
+		return canonical, nil
 	}
-	var other Endpoint // on the heap, as any that reflection sees
+	var other Endpoint // on the heap, because reflection uses it
 	err := decode(e, &other)
 	return other, err
 }

@@ -171,7 +171,7 @@ func TestEncode(t *testing.T) {
 		s.Endpoints[0].Zone = "r/" + strings.Repeat("z", 2048)
 		c := codec(t, options())
 		entries, err := c.Encode(s)
-		if err == nil || !strings.Contains(err.Error(), "labels \"p255, p256") || !strings.Contains(err.Error(), "left out of 1 endpoint: one in a ServiceEntry has at most 256") ||
+		if err == nil || !strings.Contains(err.Error(), "labels \"p255, p256") || !strings.Contains(err.Error(), "left out of 1 endpoint: an endpoint of a ServiceEntry has at most 256") ||
 			!strings.Contains(err.Error(), "attributes \"a032, a033") {
 			t.Errorf("Encode() = %v, want what is left out", err)
 		}

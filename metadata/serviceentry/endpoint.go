@@ -8,8 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// Endpoint is one endpoint of a ServiceEntry, in JSON the value of its entry. There may be
-// hundreds of thousands of them, so they are written and read without reflection.
+// Endpoint is one endpoint of a ServiceEntry. In JSON it is the value of its entry. There
+// may be hundreds of thousands of endpoints, so they are encoded and parsed without
+// reflection.
 type Endpoint struct {
 	Address  string            `json:"address"` // an IP address or a host name
 	Port     uint16            `json:"port"`
@@ -18,8 +19,8 @@ type Endpoint struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// IsName reports whether an address is a host name. The proxies of a service with one
-// have to resolve it, and so its resolution is DNS.
+// IsName reports whether an address is a host name. Proxies must resolve it, and so the
+// resolution of its service is DNS.
 func IsName(address string) bool {
 	_, err := netip.ParseAddr(address)
 	return err != nil
@@ -27,7 +28,7 @@ func IsName(address string) bool {
 
 func (e *Endpoint) encode() string { return string(e.append(make([]byte, 0, 128))) }
 
-// append writes an endpoint as encoding/json does.
+// append appends an endpoint like encoding/json.
 func (e *Endpoint) append(b []byte) []byte {
 	b = metadata.AppendText(append(b, `{"address":`...), e.Address)
 	b = strconv.AppendUint(append(b, `,"port":`...), uint64(e.Port), 10)
@@ -43,9 +44,9 @@ func (e *Endpoint) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// read reads an endpoint. It reports whether append would write exactly this text, which
-// proves that it was read right.
-func (e *Endpoint) read(s string) bool {
+// parseCanonical parses an endpoint. It reports whether append returns exactly this text,
+// which proves that the endpoint was parsed correctly.
+func (e *Endpoint) parseCanonical(s string) bool {
 	rest, ok := strings.CutPrefix(s, `{"address":"`)
 	if !ok {
 		return false
@@ -53,11 +54,11 @@ func (e *Endpoint) read(s string) bool {
 	*e = Endpoint{}
 	e.Address, rest, _ = strings.Cut(rest, `","port":`)
 	var n uint64
-	n, rest = number(rest, 16)
-	e.Port = uint16(n) //nolint:gosec // of so many bits
+	n, rest = leadingNumber(rest, 16)
+	e.Port = uint16(n) //nolint:gosec // it has at most 16 bits
 	if after, ok := strings.CutPrefix(rest, `,"weight":`); ok {
-		n, rest = number(after, 32)
-		e.Weight = uint32(n) //nolint:gosec // of so many bits
+		n, rest = leadingNumber(after, 32)
+		e.Weight = uint32(n) //nolint:gosec // it has at most 32 bits
 	}
 	if after, ok := strings.CutPrefix(rest, `,"locality":"`); ok {
 		e.Locality, rest, _ = strings.Cut(after, `"`)
@@ -77,8 +78,8 @@ func (e *Endpoint) read(s string) bool {
 	return false
 }
 
-// number returns the number at the beginning of a text, and the rest.
-func number(s string, bits int) (uint64, string) {
+// leadingNumber returns the number at the beginning of a text, and the text after it.
+func leadingNumber(s string, bits int) (uint64, string) {
 	i := 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		i++

@@ -21,11 +21,11 @@ const (
 	ObjectKind = "ServiceEntry"
 )
 
-// The labels and annotations that an Object has beside those of its Header.
+// The labels and annotations that an Object has in addition to those of its Header.
 const (
 	LabelManager   = "app.kubernetes.io/managed-by"
 	Manager        = "xds-bridge"
-	AnnotationKeys = "xds-bridge/keys" // the service keys, each on a line of its own
+	AnnotationKeys = "xds-bridge/keys" // the service keys, one per line
 )
 
 // An Object is a ServiceEntry or a DestinationRule as Kubernetes stores it, with the
@@ -35,7 +35,7 @@ type Object struct {
 	Kind       string     `json:"kind"`
 	Metadata   ObjectMeta `json:"metadata"`
 	Spec       ObjectSpec `json:"spec"`
-	Elsewhere  bool       `json:"-"` // it is stored under another name
+	Elsewhere  bool       `json:"-"` // it is stored under another name than the host
 }
 
 // ObjectMeta is the metadata of an object.
@@ -49,7 +49,7 @@ type ObjectMeta struct {
 }
 
 // ObjectSpec is the specification of an object. A DestinationRule has host, subsets and
-// exportTo, a ServiceEntry all fields but host and subsets.
+// exportTo. A ServiceEntry has all fields except host and subsets.
 type ObjectSpec struct {
 	Host       string     `json:"host,omitempty"`
 	Subsets    []Subset   `json:"subsets,omitempty"`
@@ -60,7 +60,7 @@ type ObjectSpec struct {
 	Resolution string     `json:"resolution,omitempty"`
 	ExportTo   []string   `json:"exportTo,omitempty"`
 	Endpoints  []Workload `json:"endpoints,omitempty"`
-	Unknown    bool       `json:"-"` // it has other fields, which no Codec writes
+	Unknown    bool       `json:"-"` // it has other fields, which a Codec does not write
 }
 
 // A Workload is one endpoint of an object.
@@ -72,12 +72,12 @@ type Workload struct {
 	Weight   uint32            `json:"weight,omitempty"`
 }
 
-// NewObject returns the object of a group. The address is the service's; the zero value:
-// none.
+// NewObject returns the object of a group. The address is that of the service; it may be
+// the zero value. It fails for entries that a Codec did not write.
 func NewObject(group registry.Group, entries []registry.Entry, address netip.Addr) (Object, error) {
 	i := slices.IndexFunc(entries, func(e registry.Entry) bool { return e.Key == HeaderKey })
 	if i < 0 {
-		return Object{}, fmt.Errorf("%s: endpoints without their service", group)
+		return Object{}, fmt.Errorf("%s: the head is missing", group)
 	}
 	h, err := ParseHeader(entries[i])
 	if err != nil {
@@ -85,8 +85,11 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 	}
 	o := Object{
 		APIVersion: APIVersion, Kind: ObjectKind,
-		Metadata: ObjectMeta{Name: group.Name, Namespace: group.Namespace, Labels: map[string]string{LabelManager: Manager}, Annotations: make(map[string]string)},
-		Spec:     ObjectSpec{Hosts: []string{h.Host}, Ports: []Port{h.Port}, Location: h.location(), ExportTo: h.ExportTo},
+		Metadata: ObjectMeta{
+			Name: group.Name, Namespace: group.Namespace,
+			Labels: map[string]string{LabelManager: Manager}, Annotations: make(map[string]string),
+		},
+		Spec: ObjectSpec{Hosts: []string{h.Host}, Ports: []Port{h.Port}, Location: h.location(), ExportTo: h.ExportTo},
 	}
 	maps.Copy(o.Metadata.Labels, h.Labels)
 	maps.Copy(o.Metadata.Annotations, h.Annotations)
@@ -105,14 +108,15 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 			return Object{}, err
 		}
 		o.Spec.Endpoints = append(o.Spec.Endpoints, Workload{
-			Address: p.Address, Ports: map[string]uint16{h.Port.Name: p.Port}, Labels: p.Labels, Locality: p.Locality, Weight: p.Weight,
+			Address: p.Address, Ports: map[string]uint16{h.Port.Name: p.Port},
+			Labels: p.Labels, Locality: p.Locality, Weight: p.Weight,
 		})
 	}
 	o.Spec.Resolution = o.Spec.resolution()
 	return o, nil
 }
 
-// resolution returns how proxies find the endpoints that a specification has.
+// resolution returns how proxies resolve the endpoints of a specification.
 func (s *ObjectSpec) resolution() string {
 	if slices.ContainsFunc(s.Endpoints, func(w Workload) bool { return IsName(w.Address) }) {
 		return "DNS"
@@ -120,7 +124,7 @@ func (s *ObjectSpec) resolution() string {
 	return "STATIC"
 }
 
-// location returns whether a service is in the mesh or external.
+// location returns the location of a service: in the mesh or external.
 func (h Header) location() string {
 	if h.External {
 		return "MESH_EXTERNAL"
@@ -128,7 +132,7 @@ func (h Header) location() string {
 	return "MESH_INTERNAL"
 }
 
-// Owner returns the owner of the object, as registry.Stored.Owner has it; may be empty.
+// Owner returns the registry.Stored.Owner of the object, which may be empty.
 func (o Object) Owner() string {
 	m, err := metadata.ParseMark(o.Metadata.Annotations[AnnotationMark])
 	if err != nil {
@@ -139,14 +143,16 @@ func (o Object) Owner() string {
 
 // Group returns the group of an object.
 func (o Object) Group() registry.Group {
+	// A released object has no mark any more, but is still exclusive.
+	exclusive := o.Metadata.Annotations[AnnotationName] != "" && o.Metadata.Annotations[AnnotationKeys] == ""
 	return registry.Group{
-		Kind: Kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name,
-		Exclusive: o.Metadata.Annotations[AnnotationName] != "" && o.Metadata.Annotations[AnnotationKeys] == "", // also after it was released
+		Kind: Kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, Exclusive: exclusive,
 	}
 }
 
-// Entries undoes NewObject, in order. If the object has other fields, one of the entries
-// is one that no Codec writes. The addresses of services are within a range.
+// Entries undoes NewObject, and returns the entries in order. If the object has other
+// fields, the head is one that a Codec does not write. The addresses of services are
+// within a range.
 func (o Object) Entries(within netip.Prefix) []registry.Entry {
 	s, group := o.Spec, o.Group()
 	h := Header{
@@ -157,32 +163,37 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 		h.Keys = strings.Split(keys, "\n")
 		delete(h.Annotations, AnnotationKeys)
 	}
-	value := metadata.JSON(o.Spec) // of one that no Codec writes
-	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == s.resolution() && !s.Unknown && s.Host == "" && len(s.Subsets) == 0 {
+	value := metadata.JSON(o.Spec) // a head that a Codec does not write
+	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == s.resolution() &&
+		!s.Unknown && s.Host == "" && len(s.Subsets) == 0 {
 		h.Host, h.Port = s.Hosts[0], s.Ports[0]
 		value = metadata.JSON(h)
 	}
 	all := []registry.Entry{{Group: group, Key: HeaderKey, Value: value}}
 	for _, w := range s.Endpoints {
-		e := Endpoint{Address: w.Address, Port: w.Ports[h.Port.Name], Labels: w.Labels, Locality: w.Locality, Weight: w.Weight}
-		all = append(all, registry.Entry{Group: group, Key: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Value: e.encode()})
+		e := Endpoint{
+			Address: w.Address, Port: w.Ports[h.Port.Name], Labels: w.Labels, Locality: w.Locality, Weight: w.Weight,
+		}
+		key := net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
+		all = append(all, registry.Entry{Group: group, Key: key, Value: e.encode()})
 	}
 	slices.SortStableFunc(all, registry.Entry.Compare)
 	return slices.CompactFunc(all, func(a, b registry.Entry) bool { return a.Key == b.Key })
 }
 
-// Same reports whether two objects of one kind are equal, except for versions and for
-// labels and annotations of others.
+// Same reports whether two objects of one kind are equal, except for their versions and
+// for labels and annotations of other writers.
 func (o Object) Same(p Object) bool {
 	if o.Kind != RuleKind {
 		return slices.Equal(o.Entries(netip.Prefix{}), p.Entries(netip.Prefix{}))
 	}
 	return o.Spec.Unknown == p.Spec.Unknown && metadata.JSON(o.Spec) == metadata.JSON(p.Spec) &&
-		maps.Equal(ours(o.Metadata.Labels), ours(p.Metadata.Labels)) && maps.Equal(ours(o.Metadata.Annotations), ours(p.Metadata.Annotations))
+		maps.Equal(ours(o.Metadata.Labels), ours(p.Metadata.Labels)) &&
+		maps.Equal(ours(o.Metadata.Annotations), ours(p.Metadata.Annotations))
 }
 
-// address returns the first choice of the host if the object has any choice of it, or
-// else the object's address.
+// address returns the host's first choice of an address if the object's address is any
+// choice of the host, and otherwise the object's address.
 func (o Object) address(within netip.Prefix) string {
 	if len(o.Spec.Addresses) == 0 {
 		return ""
@@ -209,7 +220,7 @@ func (o Object) IsChoice(address netip.Addr, within netip.Prefix) bool {
 	}
 }
 
-// ours returns the labels or annotations that a Header has.
+// ours returns the labels or annotations that belong to a Header.
 func ours(all map[string]string) map[string]string {
 	out := make(map[string]string, len(all))
 	for k, v := range all {
@@ -220,15 +231,15 @@ func ours(all map[string]string) map[string]string {
 	return out
 }
 
-// ParseObject reads an object of Kubernetes in JSON.
+// ParseObject decodes a Kubernetes object in JSON.
 func ParseObject(text []byte) (o Object, err error) {
 	if err := json.Unmarshal(text, &o); err != nil {
-		return o, fmt.Errorf("no object of Kubernetes: %w", err)
+		return o, fmt.Errorf("decode Kubernetes object: %w", err)
 	}
 	return o, nil
 }
 
-// UnmarshalJSON reads a specification, and sets Unknown.
+// UnmarshalJSON decodes a specification and sets Unknown.
 func (s *ObjectSpec) UnmarshalJSON(text []byte) error {
 	type plain ObjectSpec
 	strict := json.NewDecoder(bytes.NewReader(text))

@@ -1,7 +1,7 @@
 // Package serviceentry encodes services of ZooKeeper and Nacos as ServiceEntries of
-// istio, and DestinationRules for their subsets. It is pure: no I/O, no time, no state.
-// istiod silently drops invalid resources that it gets over MCP, so all of istio's
-// rules are checked here.
+// Istio, and as DestinationRules for their subsets. It is pure: no I/O, no time, no
+// state. istiod silently drops invalid resources that it receives over MCP. So this
+// package checks all of Istio's rules.
 package serviceentry
 
 import (
@@ -29,20 +29,22 @@ const (
 // Options tune a Codec.
 type Options struct {
 	Hosts     naming.MeshHosts
-	Namespace string            // of the resources; a namespace of their own
-	Mark      metadata.Mark     // the path is that of each service
-	VIPs      netip.Prefix      // range of the services' addresses; the zero value: they have none
-	ExportTo  []string          // namespaces; empty is every one
+	Namespace string            // of the resources; it must contain nothing else
+	Mark      metadata.Mark     // its path is replaced by that of each service
+	VIPs      netip.Prefix      // the range of the services' addresses; the zero value for none
+	ExportTo  []string          // namespaces; empty means all
 	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL
-	Ports     map[string]uint16 // of a service, by the protocol of the registry; added to the defaults
-	Protocol  string            // of services that name none; empty: tcp
-	IPOnly    bool              // endpoints with host names are left out
+	Ports     map[string]uint16 // of services, by the protocol of the registry; they override the defaults
+	Protocol  string            // the default protocol of services; empty is tcp
+	IPOnly    bool              // leave out endpoints with host names
 
-	SubsetLabel string // of endpoints, by whose values hosts have subsets; empty: they have none
+	// SubsetLabel is the label of endpoints by whose values hosts have subsets. If it
+	// is empty, hosts have no subsets.
+	SubsetLabel string
 }
 
-// istioProtocols are istio's protocols for those of registries; all others
-// are tcp.
+// istioProtocols returns Istio's protocols by those of registries. All other protocols
+// are TCP.
 func istioProtocols() map[string]string {
 	return map[string]string{
 		"tri": "GRPC", "grpc": "GRPC", "grpc-web": "GRPC-WEB", "http": "HTTP", "rest": "HTTP", "http2": "HTTP2",
@@ -50,30 +52,32 @@ func istioProtocols() map[string]string {
 	}
 }
 
-// defaultPorts are the ports of services in the mesh. They do not depend on the ports of
-// endpoints, so that they never change.
+// defaultPorts returns the ports of services in the mesh. They do not depend on the ports
+// of endpoints, so that they never change.
 func defaultPorts() map[string]uint16 {
 	return map[string]uint16{
 		"dubbo": 20880, "tri": 50051, "grpc": 50051, "http": 80, "rest": 80, "http2": 80, "https": 443, "tls": 443,
 	}
 }
 
-// otherPort is the port of protocols that have none of their own.
+// otherPort is the port of protocols without a port in Options.Ports.
 const otherPort = 20880
 
 func (o Options) defaults() (Options, error) {
 	problems := []error{o.Hosts.Check()}
 	if !namespaceName(o.Namespace) {
-		problems = append(problems, fmt.Errorf("namespace %s is no namespace", naming.Quote(o.Namespace)))
+		problems = append(problems, fmt.Errorf("namespace %s is not a Kubernetes namespace", naming.Quote(o.Namespace)))
 	}
-	if reserved(o.Namespace) {
-		problems = append(problems, fmt.Errorf("namespace %q belongs to the mesh itself: give the imported services one of their own", o.Namespace))
+	if isReservedNamespace(o.Namespace) {
+		problems = append(problems, fmt.Errorf(
+			"namespace %q belongs to the mesh itself; choose a separate namespace for the imported services", o.Namespace))
 	}
 	if o.VIPs.IsValid() && o.VIPs != o.VIPs.Masked() {
 		problems = append(problems, fmt.Errorf("vips %s: did you mean %s?", o.VIPs, o.VIPs.Masked()))
 	}
 	if o.SubsetLabel != "" && !labelKey(o.SubsetLabel) {
-		problems = append(problems, fmt.Errorf("label %s of subsets is no label of Kubernetes", naming.Quote(o.SubsetLabel)))
+		problems = append(problems, fmt.Errorf("subset label %s is not the key of a Kubernetes label",
+			naming.Quote(o.SubsetLabel)))
 	}
 	ports := defaultPorts()
 	maps.Copy(ports, o.Ports)
@@ -87,8 +91,8 @@ func (o Options) defaults() (Options, error) {
 	return o, errors.Join(problems...)
 }
 
-// reserved reports whether a namespace is one that no registry may write to.
-func reserved(namespace string) bool {
+// isReservedNamespace reports whether the bridge must not write to a namespace.
+func isReservedNamespace(namespace string) bool {
 	return strings.HasPrefix(namespace, "kube-") || namespace == "istio-system" || namespace == "default"
 }
 

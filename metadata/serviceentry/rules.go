@@ -2,7 +2,7 @@ package serviceentry
 
 import "strings"
 
-// The rules of istio's validation and of Kubernetes for names; source:
+// The limits of Istio's validation and of Kubernetes for names. Source:
 // istio/pkg/config/validation and k8s.io/apimachinery/pkg/util/validation.
 const (
 	maxName       = 63
@@ -10,10 +10,13 @@ const (
 	maxAnnotation = 4096
 	maxLocality   = 3 // region/zone/subzone
 
-	maxLabels         = 256     // of an endpoint, by the definition of the kind
-	maxPortName       = 62      // by the same
-	maxLocalityLength = 2048    // by the same
-	maxAnnotations    = 1 << 17 // half of what Kubernetes allows of all: other managers have some
+	// The limits of the custom resource definition.
+	maxLabels         = 256 // of an endpoint
+	maxPortName       = 62
+	maxLocalityLength = 2048
+
+	// maxAnnotations is half of the limit of Kubernetes: other managers add annotations.
+	maxAnnotations = 1 << 17
 )
 
 // labelKey reports whether s is a label key: a name, with an optional DNS
@@ -23,14 +26,14 @@ func labelKey(s string) bool {
 	if !ok {
 		prefix, name = "", s
 	}
-	if ok && (prefix == "" || len(prefix) > maxPrefix || strings.ToLower(prefix) != prefix || !labels(prefix)) {
+	if ok && (prefix == "" || len(prefix) > maxPrefix || strings.ToLower(prefix) != prefix || !dnsLabels(prefix)) {
 		return false
 	}
 	return name != "" && labelValue(name)
 }
 
-// labelValue reports whether s is a label value: empty, or letters, digits
-// and ._- in between.
+// labelValue reports whether s is a label value: empty, or letters and digits with ._- in
+// between.
 func labelValue(s string) bool {
 	if s == "" {
 		return true
@@ -46,7 +49,8 @@ func labelValue(s string) bool {
 	return true
 }
 
-func labels(s string) bool {
+// dnsLabels reports whether s is a sequence of DNS labels.
+func dnsLabels(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel(label) {
 			return false
@@ -63,8 +67,8 @@ func alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// locality reports whether s is region/zone/subzone or the beginning of it.
-func locality(s string) bool {
+// isLocality reports whether s is region/zone/subzone, region/zone or region.
+func isLocality(s string) bool {
 	parts := strings.Split(s, "/")
 	if s == "" || len(s) > maxLocalityLength || len(parts) > maxLocality {
 		return false

@@ -11,27 +11,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// SubsetsKey is the key of the entry that asks for subsets of a host:
+// SubsetsKey is the key of the entry that requests subsets of a host:
 //
 //	entry   #subsets          {"label":"version"}
 //
 // The subsets are those of the stored endpoints, not of the claimed ones: an endpoint
-// that is held keeps its subset.
+// whose deletion is held keeps its subset.
 const SubsetsKey = registry.PartPrefix + "subsets"
 
 // RuleKind is the kind of an Object that divides a host into subsets.
 const RuleKind = "DestinationRule"
 
-// AnnotationSubsets of a rule is the label whose values are its subsets.
+// AnnotationSubsets is the annotation of a rule that names the label of its subsets.
 const AnnotationSubsets = "xds-bridge/subset-label"
 
-// A Subset is those endpoints of a host that have its labels.
+// A Subset is the endpoints of a host that have its labels.
 type Subset struct {
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels"`
 }
 
-// subsets is the value of the entry.
+// subsets is the value of the entry of SubsetsKey.
 type subsets struct {
 	Label string `json:"label"`
 }
@@ -40,7 +40,7 @@ func subsetsEntry(group registry.Group, label string) registry.Entry {
 	return registry.Entry{Group: group, Key: SubsetsKey, Value: metadata.JSON(subsets{label})}
 }
 
-// AsksForSubsets reports whether the value of an entry of SubsetsKey is that of a Codec.
+// AsksForSubsets reports whether a Codec wrote the value of an entry of SubsetsKey.
 func AsksForSubsets(value string) bool { return subsetLabel(value) != "" }
 
 func subsetLabel(value string) string {
@@ -51,18 +51,18 @@ func subsetLabel(value string) string {
 	return s.Label
 }
 
-// NewRule returns the DestinationRule of a ServiceEntry and its entry of SubsetsKey. It
-// has one subset for each value of the label.
+// NewRule returns the DestinationRule for a ServiceEntry and its entry of SubsetsKey. The
+// rule has one subset for each value of the label.
 func NewRule(service Object, e registry.Entry) (Object, error) {
 	label := subsetLabel(e.Value)
 	if label == "" {
-		return Object{}, fmt.Errorf("%s: entry %q: no label of subsets: %s", e.Group, e.Key, e.Value)
+		return Object{}, fmt.Errorf("%s: entry %q has no subset label: %s", e.Group, e.Key, e.Value)
 	}
-	of := service.Metadata
 	o := Object{
 		APIVersion: APIVersion, Kind: RuleKind,
 		Metadata: ObjectMeta{
-			Name: of.Name, Namespace: of.Namespace, Labels: map[string]string{LabelManager: Manager},
+			Name: service.Metadata.Name, Namespace: service.Metadata.Namespace,
+			Labels:      map[string]string{LabelManager: Manager},
 			Annotations: map[string]string{AnnotationSubsets: label},
 		},
 		Spec: ObjectSpec{ExportTo: service.Spec.ExportTo},
@@ -70,11 +70,11 @@ func NewRule(service Object, e registry.Entry) (Object, error) {
 	if len(service.Spec.Hosts) == 1 {
 		o.Spec.Host = service.Spec.Hosts[0]
 	}
-	if name, ok := of.Labels[LabelRegistry]; ok {
+	if name, ok := service.Metadata.Labels[LabelRegistry]; ok {
 		o.Metadata.Labels[LabelRegistry] = name
 	}
 	for _, k := range []string{AnnotationMark, AnnotationName, AnnotationKeys} {
-		if v, ok := of.Annotations[k]; ok {
+		if v, ok := service.Metadata.Annotations[k]; ok {
 			o.Metadata.Annotations[k] = v
 		}
 	}
@@ -91,8 +91,8 @@ func NewRule(service Object, e registry.Entry) (Object, error) {
 }
 
 // subsetNames returns the values of a label by the names of their subsets. A value that
-// is a DNS label is its own name. Others are in lower case with hyphens, and with a hash
-// if another value has that name.
+// is a DNS label is the name itself. The name of another value is in lower case with
+// hyphens, and with a hash if the name is already used.
 func subsetNames(values []string) map[string]string {
 	names := make(map[string]string, len(values))
 	for _, v := range values {
@@ -115,7 +115,7 @@ func subsetNames(values []string) map[string]string {
 }
 
 // SubsetsEntry undoes NewRule for a rule and its ServiceEntry, which may be nil. If the
-// rule has other fields, the entry is one that no Codec writes.
+// rule has other fields, the entry is one that a Codec does not write.
 func (o Object) SubsetsEntry(service *Object) registry.Entry {
 	e := subsetsEntry(o.Group(), o.Metadata.Annotations[AnnotationSubsets])
 	if service != nil {
