@@ -118,7 +118,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 			}
 			return err
 		})
-		if !strings.Contains(b.Log(), "the record of the replicas is out of reach") {
+		if !strings.Contains(b.Log(), "lease record is unreachable") {
 			t.Errorf("the log of %s does not say so", b.Config)
 		}
 	}

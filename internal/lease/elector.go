@@ -17,35 +17,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An Elector joins the election of the leader of one target while Run runs. It implements bridge.Election, and is safe for concurrent use.
+// An Elector takes part in the election of the leader of one target while Run runs. It
+// implements bridge.Election, and is safe for concurrent use.
 type Elector struct {
 	opts    Options
-	changed chan struct{} // the leadership is another
-	left    chan struct{} // closed once this replica is no member any more
+	changed chan struct{} // ready after the leadership changed
+	left    chan struct{} // closed once this replica is not a member any more
 
-	mu      sync.Mutex
-	view    view
-	shown   bridge.Leadership // as the loop was last notified
-	lost    int               // how often the time of its entry ran out
-	lastErr error
+	mu       sync.Mutex // guards the following fields
+	election election
+	notified bridge.Leadership // the leadership at the last notification of the loop
+	lost     int               // how often the lease of this replica expired
+	lastErr  error
 }
 
-// New returns an elector that leads nothing yet.
+// New returns an elector that does not lead yet.
 func New(o Options) *Elector {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Elector{
-		opts: o, changed: make(chan struct{}, 1), left: make(chan struct{}), view: view{Options: o, patience: o.leastPatience()},
+		opts: o, changed: make(chan struct{}, 1), left: make(chan struct{}),
+		election: election{Options: o, patience: o.minPatience()},
 	}
 }
 
-// Run keeps the entry of this replica alive, and leads when it is elected, until
-// ctx ends or it has left. It returns nil.
+// Run renews the entry of this replica, and leads when it is elected, until ctx ends or
+// the replica has left. It always returns nil.
 func (e *Elector) Run(ctx context.Context) error {
 	poll, timer := min(e.opts.TTL/15, time.Second), time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		e.report(e.turn(ctx))
-		timer.Reset(poll/2 + rand.N(poll/2)) // no two replicas stay in sync
+		e.logReachability(e.poll(ctx))
+		timer.Reset(poll/2 + rand.N(poll/2)) // random, so that replicas do not poll in step
 		select {
 		case <-ctx.Done():
 			return nil
@@ -56,74 +58,75 @@ func (e *Elector) Run(ctx context.Context) error {
 	}
 }
 
-// turn reads the record and writes what is decided.
-func (e *Elector) turn(ctx context.Context) error {
+// poll reads the record, and writes the decision of this replica.
+func (e *Elector) poll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.beat())
 	defer cancel()
-	e.update(func(*view) {}) // the time of our lease may have run out, as in a standstill of the process
+	e.update(func(*election) {}) // our lease may have expired, such as while the process was suspended
 	text, version, err := e.opts.Store.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("read the record of the replicas: %w", err)
+		return fmt.Errorf("read lease record: %w", err)
 	}
 	now := time.Now()
-	before, sound, err := parse(text, now)
+	before, valid, err := parseRecord(text, now)
 	if err != nil {
 		return err
 	}
-	if !sound && len(text) > 0 {
-		e.opts.Log.Warn("record of the replicas overwritten by something else; it is made anew", "target", e.opts.Target)
+	if !valid && len(text) > 0 {
+		e.opts.Log.Warn("lease record was overwritten by another writer; recreating it", "target", e.opts.Target)
 	}
-	reachable, next, due := e.opts.Reaches(), record{}, false
-	e.update(func(v *view) {
-		v.reachable = reachable
-		if !sound {
-			before = v.anew(now)
+	reachable, next, write := e.opts.Reaches(), leaseRecord{}, false
+	e.update(func(state *election) {
+		state.reachable = reachable
+		if !valid {
+			before = state.recreate(now)
 		}
-		next, due = v.decide(now, before)
+		next, write = state.decide(now, before)
 	})
-	if !due {
+	if !write {
 		return nil
 	}
-	text, _ = json.Marshal(next) // of text and numbers, so that it cannot fail
+	text, _ = json.Marshal(next) // it has only texts and numbers, so this cannot fail
 	switch err := e.opts.Store.Save(ctx, text, version); {
 	case errors.Is(err, registry.ErrConflict):
-		return nil // another was faster, and what it wrote is read next
+		return nil // another replica was faster; the next poll reads its record
 	case err != nil:
-		return fmt.Errorf("write the record of the replicas: %w", err)
+		return fmt.Errorf("write lease record: %w", err)
 	}
-	e.update(func(v *view) { v.record, v.renewed = next, now })
+	e.update(func(state *election) { state.record, state.renewedAt = next, now })
 	e.logChange(before, next)
 	return nil
 }
 
-// update changes the view, and notifies the loop of another leadership.
-func (e *Elector) update(change func(*view)) {
+// update changes the election, and notifies the loop if the leadership changed.
+func (e *Elector) update(change func(*election)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	change(&e.view)
-	before, now := e.shown, e.view.leadership(time.Now())
-	if now.Until = (time.Time{}); now == before { // it moves with every renewal
+	change(&e.election)
+	before, now := e.notified, e.election.leadership(time.Now())
+	if now.Until = (time.Time{}); now == before { // Until changes with every renewal
 		return
 	}
-	e.shown = now
+	e.notified = now
 	select {
 	case e.changed <- struct{}{}:
 	default:
 	}
-	if before.Role == bridge.RoleLeader && now.Role != bridge.RoleLeader && !e.view.renewed.IsZero() {
+	if before.Role == bridge.RoleLeader && now.Role != bridge.RoleLeader && !e.election.renewedAt.IsZero() {
 		e.lost++
-		e.opts.Log.Warn("lease not renewed in time; nothing is written until it is", "replica", e.opts.Identity, "target", e.opts.Target)
+		e.opts.Log.Warn("lease lost: not renewed in time; writes wait until it is renewed",
+			"replica", e.opts.Identity, "target", e.opts.Target)
 	}
 }
 
-// logChange reports what this replica changed in the record.
-func (e *Elector) logChange(before, next record) {
+// logChange logs the changes of this replica to the record.
+func (e *Elector) logChange(before, next leaseRecord) {
 	self, leader := e.opts.Identity, before.Leader
 	if leader != self && before.has(leader) && !next.has(leader) {
-		e.opts.Log.Warn("leader silent for its ttl; another leads in its place", "target", e.opts.Target, "replica", leader)
+		e.opts.Log.Warn("leader lease expired; taking over", "target", e.opts.Target, "replica", leader)
 	}
 	if leader == self && next.Leader != self && !next.Members[self].Leaving {
-		e.opts.Log.Warn("this leader does not get ready, so that another leads; look whether this replica reaches the target",
+		e.opts.Log.Warn("stepping down: not ready in time; check that this replica can reach the target",
 			"replica", self, "next", next.Leader)
 	}
 	if !next.has(self) {
@@ -131,25 +134,25 @@ func (e *Elector) logChange(before, next record) {
 	}
 }
 
-// report logs the first of several errors, and their end.
-func (e *Elector) report(err error) {
+// logReachability logs the first of consecutive errors, and their end.
+func (e *Elector) logReachability(err error) {
 	e.mu.Lock()
 	before := e.lastErr
 	e.lastErr = err
 	e.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		e.opts.Log.Warn("the record of the replicas is out of reach", "target", e.opts.Target, "err", err)
+		e.opts.Log.Warn("lease record is unreachable", "target", e.opts.Target, "err", err)
 	case err == nil && before != nil:
-		e.opts.Log.Info("the record of the replicas is in reach again", "target", e.opts.Target)
+		e.opts.Log.Info("lease record is reachable again", "target", e.opts.Target)
 	}
 }
 
-// Leave makes another replica lead once one is ready to, and waits until that
-// one is ready as the leader, so that nothing of ours is missed when our
-// connections end. Where nobody else stays it does not wait.
+// Leave hands over to another replica once one is ready, and waits until that replica is
+// ready as the leader. So no entry is missing when our connections end. If there is no
+// other replica, it does not wait.
 func (e *Elector) Leave(ctx context.Context) error {
-	e.update(func(v *view) { v.leaving = true })
+	e.update(func(state *election) { state.leaving = true })
 	select {
 	case <-e.left:
 		return nil
@@ -159,11 +162,15 @@ func (e *Elector) Leave(ctx context.Context) error {
 }
 
 // Ready implements bridge.Election.
-func (e *Elector) Ready(l bridge.Leadership) { e.update(func(v *view) { v.done = l }) }
+func (e *Elector) Ready(l bridge.Leadership) {
+	e.update(func(state *election) { state.readyFor = l })
+}
 
-// Configure reports to the others what this replica is configured to write, by a text
-// that is the same for all that are configured alike.
-func (e *Elector) Configure(text string) { e.update(func(v *view) { v.config = text }) }
+// Configure reports the configuration of this replica to the others, by a text that is
+// equal for replicas with an equal configuration.
+func (e *Elector) Configure(text string) {
+	e.update(func(state *election) { state.config = text })
+}
 
 // Leadership implements bridge.Election.
 func (e *Elector) Leadership() bridge.Leadership { return e.State().Leadership }
@@ -171,23 +178,24 @@ func (e *Elector) Leadership() bridge.Leadership { return e.State().Leadership }
 // Changed implements bridge.Election.
 func (e *Elector) Changed() <-chan struct{} { return e.changed }
 
-// State is what a replica knows of the election of one target.
+// State is the state of the election of one target, as a replica knows it.
 type State struct {
 	bridge.Leadership
 
 	Members   []string // in order
-	Ready     bool     // it did what its role asks for
-	Lost      int      // how often the time of its entry ran out
-	LastError string   // why the record is out of reach; empty: it is not
+	Ready     bool     // whether this replica is ready for its role
+	Lost      int      // how often the lease of this replica expired
+	LastError string   // why the record is unreachable; empty if it is reachable
 }
 
-// State returns what is known now.
+// State returns the current state.
 func (e *Elector) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := e.view.record
+	r := e.election.record
 	s := State{
-		Leadership: e.view.leadership(time.Now()), Members: slices.Sorted(maps.Keys(r.Members)), Ready: r.ready(e.opts.Identity), Lost: e.lost,
+		Leadership: e.election.leadership(time.Now()), Members: slices.Sorted(maps.Keys(r.Members)),
+		Ready: r.ready(e.opts.Identity), Lost: e.lost,
 	}
 	if e.lastErr != nil {
 		s.LastError = e.lastErr.Error()
@@ -195,22 +203,23 @@ func (e *Elector) State() State {
 	return s
 }
 
-// Remembered is how long a replica that is gone from the record counts for
-// Differing: it may be back, as one that is restarted again and again.
+// Remembered is how long a replica that left the record still counts for Differing. It may
+// come back, such as a replica that restarts repeatedly.
 const Remembered = 10 * time.Minute
 
-// Differing reports whether a replica is configured otherwise than this one, or
-// was when it was last seen, no longer than Remembered ago, and which. None is
-// named before the record was read. What only the other writes is no orphan.
+// Differing returns the name of a replica whose configuration differs from that of this
+// one, or differed when it was last seen, at most Remembered ago. An entry that only the
+// other replica writes is not an orphan. Before the record was read it returns true
+// without a name.
 func (e *Elector) Differing() (name string, differs bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch v, o := e.view, e.view.other; {
-	case v.record.Format == 0:
+	switch state, other := &e.election, e.election.otherConfig; {
+	case state.record.Format == 0:
 		return "", true
-	case v.config == "", o.config == v.config, time.Since(o.at) >= Remembered:
+	case state.config == "", other.config == state.config, time.Since(other.at) >= Remembered:
 		return "", false
 	default:
-		return o.name, true
+		return other.name, true
 	}
 }

@@ -25,8 +25,7 @@ const ttl = 15 * time.Second
 
 var errCut = errors.New("no route")
 
-// A world is the replicas of one target in virtual time, and the record that they
-// share.
+// A world is the replicas of one target in virtual time, with their lease record.
 type world struct {
 	*testing.T
 
@@ -37,19 +36,19 @@ type world struct {
 	version int
 }
 
-// A replica is an elector with a store and a loop, which is ready for its role a
-// moment after it has it.
+// A replica is an elector with a store and a loop, which becomes ready for its role some
+// time after it gets the role.
 type replica struct {
 	*lease.Elector
 
 	w     *world
 	name  string
 	ttl   time.Duration
-	slow  time.Duration // how long the loop takes
+	slow  time.Duration // how long the loop takes to become ready
 	write time.Duration // how long a write of the record takes
-	reads bool          // it gets ready as a standby, and never as a leader
-	cut   atomic.Bool   // it does not reach the record
-	away  atomic.Bool   // it does not reach its target
+	reads bool          // it becomes ready as a standby, but never as a leader
+	cut   atomic.Bool   // it cannot reach the record
+	away  atomic.Bool   // it cannot reach its target
 	stop  func()
 }
 
@@ -62,7 +61,7 @@ func worlds(t *testing.T, tests map[string]func(*world)) {
 	}
 }
 
-// put writes a record in place of what is there.
+// put replaces the record.
 func (w *world) put(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +127,7 @@ func (r *replica) loop(ctx context.Context) {
 	}
 }
 
-// in lets time pass, and fails the test whenever two replicas lead.
+// in lets time pass, and fails the test if two replicas lead at once.
 func (w *world) in(d time.Duration) {
 	w.Helper()
 	step := max(10*time.Millisecond, d/1000)
@@ -145,7 +144,8 @@ func (w *world) leaders() []*replica {
 	return slices.DeleteFunc(slices.Clone(w.all), func(r *replica) bool { return r.Leadership().Role != bridge.RoleLeader })
 }
 
-// led lets time pass, and fails the test unless this replica leads then; nil: none does.
+// led lets time pass, and fails the test unless the given replica then leads, or none if
+// it is nil.
 func (w *world) led(r *replica, d time.Duration) {
 	w.Helper()
 	w.in(d)
@@ -159,7 +159,7 @@ func (w *world) led(r *replica, d time.Duration) {
 	w.Fatalf("%d lead, want another one", len(who)-1)
 }
 
-// expect fails the test unless the state of a replica is as it should.
+// expect fails the test unless ok is true.
 func (r *replica) expect(want string, ok bool) { //nolint:revive // a finding, not a mode
 	r.w.Helper()
 	if !ok {
@@ -167,14 +167,14 @@ func (r *replica) expect(want string, ok bool) { //nolint:revive // a finding, n
 	}
 }
 
-// leaves has a replica leave within a time.
+// leaves lets a replica leave, and fails the test if that takes longer than a time.
 func (r *replica) leaves(within time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.w.Context(), within)
 	defer cancel()
 	return r.Leave(ctx)
 }
 
-// pair is two replicas, of which the first leads.
+// pair starts two replicas, of which the first leads.
 func (w *world) pair(change ...func(*replica)) (a, b *replica) {
 	w.Helper()
 	a = w.joins("a")
@@ -197,13 +197,13 @@ func TestElector_Leader(t *testing.T) {
 			a.stop()
 			w.all = w.all[1:]
 			w.led(nil, ttl*3/4)
-			w.led(b, ttl/4+2*time.Second) // one look to see its last sign of life, and one to miss the next
+			w.led(b, ttl/4+2*time.Second) // one poll that sees its last beat, and one that misses the next
 			b.expect("a later term", b.State().Term > before)
 		}
 	}
 	worlds(t, map[string]func(*world){
-		"one alone, and then beside a standby": func(w *world) {
-			a := w.joins("a", away) // it leads though it is not ready
+		"one replica, and then with a standby": func(w *world) {
+			a := w.joins("a", away) // it leads although it is not ready
 			w.led(a, 10*time.Millisecond)
 			w.led(a, time.Hour)
 			a.away.Store(false)
@@ -214,9 +214,9 @@ func TestElector_Leader(t *testing.T) {
 				r.expect("two members led by a, ready", s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
 			}
 		},
-		"who is killed is replaced soon":              killed(ttl),
-		"after its own ttl, where that is the larger": killed(time.Minute),
-		"nobody reaches the record": func(w *world) {
+		"a killed leader is replaced soon":     killed(ttl),
+		"after its own ttl, if that is larger": killed(time.Minute),
+		"no replica reaches the record": func(w *world) {
 			a, b := w.pair()
 			before := a.State().Term
 			a.cut.Store(true)
@@ -226,10 +226,10 @@ func TestElector_Leader(t *testing.T) {
 			a.expect("the error, a lease lost and no leader", strings.Contains(s.LastError, "no route") && s.Lost == 1 && s.Leader == "")
 			a.cut.Store(false)
 			b.cut.Store(false)
-			w.led(a, ttl) // nobody was thought dead
+			w.led(a, ttl) // no replica counted as dead
 			a.expect("the same term and no error", a.State().Term == before && a.State().LastError == "")
 		},
-		"a record that was deleted or spoiled": func(w *world) {
+		"a record that was deleted or overwritten": func(w *world) {
 			a, b := w.pair()
 			for _, text := range []string{"", "{"} {
 				before := a.State().Term
@@ -260,7 +260,7 @@ func TestElector_Leader(t *testing.T) {
 			blinks(b)
 			a.expect("it ready", a.State().Ready)
 		},
-		"nobody can write to the target": func(w *world) {
+		"no replica reaches the target": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.reads = true })
 			w.joins("b", func(r *replica) { r.reads = true })
 			w.in(time.Minute)
@@ -269,7 +269,7 @@ func TestElector_Leader(t *testing.T) {
 			moved := a.State().Term - before
 			a.expect("2 to 10 terms in two hours", moved >= 2 && moved <= 10)
 		},
-		"a lease counts from before the question": func(w *world) {
+		"a lease counts from before the read": func(w *world) {
 			asked := time.Now()
 			a := w.joins("a", func(r *replica) { r.write = 2 * time.Second })
 			w.in(3 * time.Second)
@@ -302,7 +302,7 @@ func TestElector_Leave(t *testing.T) {
 			b.away.Store(false)
 			w.led(b, 10*time.Second)
 		},
-		"a standby, or one alone, leaves at once": func(w *world) {
+		"a standby or a single replica leaves at once": func(w *world) {
 			a, b := w.pair()
 			for _, r := range []*replica{b, a} {
 				w.led(a, 0)
@@ -330,23 +330,23 @@ func TestElector_Differing(t *testing.T) {
 		return r
 	}
 	worlds(t, map[string]func(*world){
-		"another file until all have it": func(w *world) {
+		"another configuration until all have it": func(w *world) {
 			a, b := configured(w, "a", "old"), configured(w, "b", "")
-			for _, text := range []string{"", "new", "old"} { // what is not known differs from nothing
+			for _, text := range []string{"", "new", "old"} { // an unknown configuration does not differ
 				b.Configure(text)
 				w.in(5 * time.Second)
 				differs(a, map[string]string{"new": "b"}[text])
 				differs(b, map[string]string{"new": "a"}[text])
 			}
 		},
-		"anybody before the record was read": func(w *world) {
+		"unknown before the record was read": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.cut.Store(true) })
 			w.in(time.Minute)
 			if name, differs := a.Differing(); name != "" || !differs {
 				w.Errorf("Differing() = %q, %t, want no name and true", name, differs)
 			}
 		},
-		"who is gone may be back": func(w *world) {
+		"a replica that left may come back": func(w *world) {
 			a, b := configured(w, "a", "old"), configured(w, "b", "new")
 			b.stop()
 			c := configured(w, "c", "old") // it comes later

@@ -20,8 +20,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Kubernetes keeps the record in an annotation of a Lease object. It uses no
-// typed client: that links every type of Kubernetes, 17 MB instead of 4.
+// Kubernetes stores the record in an annotation of a Lease object. It does not use the
+// typed client, which links every type of Kubernetes: 17 MB instead of 4.
 type Kubernetes struct {
 	config          rest.Config
 	namespace, name string
@@ -29,12 +29,11 @@ type Kubernetes struct {
 
 const annotation = "xds-bridge/replicas"
 
-// NewKubernetes returns a store over the Lease object of a name. Of the
-// configuration the files of certificates and of the token are read again for
-// every request.
+// NewKubernetes returns a store for a Lease object. The files of certificates and of the
+// token that the configuration names are read again for every request.
 func NewKubernetes(c rest.Config, namespace, name string) *Kubernetes {
 	scheme := runtime.NewScheme()
-	_ = coordination.AddToScheme(scheme) // it is empty, so that nothing fails
+	_ = coordination.AddToScheme(scheme) // cannot fail for an empty scheme
 	c.APIPath, c.GroupVersion = "/apis", &coordination.SchemeGroupVersion
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.WarningHandler = rest.NoWarnings{}
@@ -50,20 +49,25 @@ func (k *Kubernetes) Load(ctx context.Context) ([]byte, string, error) {
 	return []byte(l.Annotations[annotation]), l.ResourceVersion, err
 }
 
-// Save implements Store. The spec is for people: nothing is decided by it.
+// Save implements Store. The spec is only for readers of the object; replicas do not use
+// it.
 func (k *Kubernetes) Save(ctx context.Context, text []byte, version string) error {
 	now := time.Now()
-	r, _, _ := parse(text, now) // it is one of ours
+	r, _, _ := parseRecord(text, now) // cannot fail for our own record
 	seconds := max(int32(r.Members[r.Leader].TTL/1000), 1)
 	l := coordination.Lease{
-		ObjectMeta: meta.ObjectMeta{Name: k.name, ResourceVersion: version, Annotations: map[string]string{annotation: string(text)}},
-		Spec:       coordination.LeaseSpec{HolderIdentity: &r.Leader, LeaseDurationSeconds: &seconds, RenewTime: &meta.MicroTime{Time: now}},
+		ObjectMeta: meta.ObjectMeta{
+			Name: k.name, ResourceVersion: version, Annotations: map[string]string{annotation: string(text)},
+		},
+		Spec: coordination.LeaseSpec{
+			HolderIdentity: &r.Leader, LeaseDurationSeconds: &seconds, RenewTime: &meta.MicroTime{Time: now},
+		},
 	}
 	_, err := k.do(ctx, func(c rest.Interface) *rest.Request {
 		if version == "" {
 			return c.Post().Body(&l)
 		}
-		patch, _ := json.Marshal(l) // no update: the Roles that users have allow patch
+		patch, _ := json.Marshal(l) // existing Roles of users allow patch, but not update
 		return c.Patch(types.MergePatchType).Name(k.name).Body(patch)
 	})
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) && version != "" {
@@ -72,9 +76,9 @@ func (k *Kubernetes) Save(ctx context.Context, text []byte, version string) erro
 	return err
 }
 
-// do makes a request by a client of its own, which reads certificates and token
-// anew; client-go keeps the connections. Redirects are not followed: the token is
-// for this server alone.
+// do sends a request with a new client, which reads certificates and token again.
+// client-go keeps the connections. Redirects are not followed, because the token is only
+// for this server.
 func (k *Kubernetes) do(ctx context.Context, request func(rest.Interface) *rest.Request) (*coordination.Lease, error) {
 	l := &coordination.Lease{}
 	transport, err := rest.TransportFor(&k.config)
@@ -87,16 +91,16 @@ func (k *Kubernetes) do(ctx context.Context, request func(rest.Interface) *rest.
 	if err != nil {
 		return l, fmt.Errorf("lease: %w", err)
 	}
-	ctx = klog.NewContext(ctx, klog.Logger{}) // what it would print is in the error
+	ctx = klog.NewContext(ctx, klog.Logger{}) // log nothing; the error has the details
 	err = request(c).Namespace(k.namespace).Resource("leases").Do(ctx).Into(l)
 	switch reason := apierrors.ReasonForError(err); {
 	case err == nil:
 		return l, nil
 	case reason == meta.StatusReasonUnauthorized:
-		err = fmt.Errorf("%w; the token in %s is not accepted: it has expired, or is for another cluster or another audience",
+		err = fmt.Errorf("%w; the token in %s was rejected: it has expired, or is for another cluster or audience",
 			err, k.config.BearerTokenFile)
-	case reason == meta.StatusReasonUnknown: // nothing that Kubernetes says
-		utilnet.CloseIdleConnectionsFor(transport) // the connection may lead nowhere
+	case reason == meta.StatusReasonUnknown: // not an answer of Kubernetes
+		utilnet.CloseIdleConnectionsFor(transport) // the connection may be broken
 	}
 	return l, fmt.Errorf("lease %s/%s: %w", k.namespace, k.name, err)
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An apiserver does with one Lease object what the real one does.
+// An apiserver is a fake API server with one Lease object.
 type apiserver struct {
-	object  map[string]any // nil: there is none
+	object  map[string]any // nil if it does not exist
 	version int
-	answer  func(http.ResponseWriter) // in place of the real thing; nil: none
-	asked   string                    // last
+	answer  func(http.ResponseWriter) // replaces the normal response; may be nil
+	asked   string                    // the last request
 }
 
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -124,11 +124,11 @@ func TestKubernetes_Refusals(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"user u cannot get it"}`))
 		}, "user u cannot get it"},
-		"a token of others": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "is not accepted: it has expired"},
-		"a broken server":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "an error on the server"},
-		"no JSON":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "text/html"},
-		"a redirect":        {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "302"},
-		"cut in half":       {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
+		"a token of another cluster": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "was rejected: it has expired"},
+		"a broken server":            {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "an error on the server"},
+		"no JSON":                    {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "text/html"},
+		"a redirect":                 {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "302"},
+		"cut in half":                {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.answer = tt.answer

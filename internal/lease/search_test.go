@@ -11,36 +11,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// A scene is one state of a search: the views of three replicas, and the record
-// that they share. What is in a record or a view is never changed in place, so
-// that a copy of the values is a copy of the scene.
+// A scene is one state of a search: the elections of three replicas, and their lease
+// record. The contents of records and elections are never changed in place, so that a
+// copy of the values is a copy of the scene.
 type scene struct {
-	record  record
-	version int // 0: there is no record
+	record  leaseRecord
+	version int // 0 if there is no record
 	members []actor
-	led     map[int64]string // who led in each term
-	path    []string         // the events that led here
-	leading []string         // who leads now
-	wrong   string           // what must not have happened
+	led     map[int64]string // the leader of each term
+	path    []string         // the events up to here
+	leading []string         // the current leaders
+	wrong   string           // a violation that happened
 }
 
 const (
 	sceneTTL  = 15 * time.Second
-	sceneStep = sceneTTL / 3 // how long time passes at once
+	sceneStep = sceneTTL / 3 // how much time passes in one event
 )
 
-// An actor is one replica, on a clock of its own, with a loop that is ready for
-// its role at its next turn.
+// An actor is one replica with its own clock, and with a loop that is ready for its role at
+// its next poll.
 type actor struct {
-	view
+	election
 
 	clock  time.Duration
 	state  running
-	away   bool // from its target
+	away   bool // it cannot reach its target
 	behind bool // its clock stopped since it renewed
 	slow   bool // its clock loses a quarter
 	sent   *sentWrite
-	late   *sentWrite // that it has given up
+	late   *sentWrite // a write that it has given up
 }
 
 type running string
@@ -53,21 +53,21 @@ const (
 
 // sentWrite is a record under way to the store.
 type sentWrite struct {
-	record  record
-	version int // that it replaces
+	record  leaseRecord
+	version int // the version that it replaces
 	at      time.Time
 }
 
 func newScene() *scene {
 	s := &scene{led: map[int64]string{}}
 	for _, name := range []string{"a", "b", "c"} {
-		s.members = append(s.members, actor{view: newView(name), slow: name == "a"})
+		s.members = append(s.members, actor{election: newElection(name), slow: name == "a"})
 	}
 	return s
 }
 
-func newView(name string) view {
-	return New(Options{Target: "zk", Identity: name, TTL: sceneTTL}).view
+func newElection(name string) election {
+	return New(Options{Target: "zk", Identity: name, TTL: sceneTTL}).election
 }
 
 func (s *scene) clone() *scene {
@@ -79,24 +79,24 @@ func (s *scene) clone() *scene {
 func (a *actor) time() time.Time { return time.Unix(1e9, 0).Add(a.clock) }
 func (a *actor) leads() bool     { return a.leadership(a.time()).Role == bridge.RoleLeader }
 
-// leader returns who leads, the first where nobody does.
+// leader returns the replica that leads, or the first one if none does.
 func (s *scene) leader() *actor {
 	return &s.members[max(0, slices.IndexFunc(s.members, func(a actor) bool { return a.leads() }))]
 }
 
-// begins lets a replica get ready for its role, read the record, and send what it
-// decides.
+// begins lets a replica become ready for its role, read the record, and send its
+// decision.
 func (s *scene) begins(a *actor) {
 	if a.state != runs || a.sent != nil {
 		return
 	}
-	a.done = a.leadership(a.time())
+	a.readyFor = a.leadership(a.time())
 	r := s.record
 	if s.version == 0 {
-		r = a.anew(a.time())
+		r = a.recreate(a.time())
 	}
 	a.reachable = !a.away
-	if next, due := a.decide(a.time(), r); due {
+	if next, write := a.decide(a.time(), r); write {
 		a.sent = &sentWrite{next, s.version, a.time()}
 	}
 	s.look()
@@ -110,7 +110,7 @@ func (s *scene) arrives(a *actor) {
 	}
 	if s.store(w) {
 		a.behind = false
-		a.record, a.renewed = w.record, w.at
+		a.record, a.renewedAt = w.record, w.at
 	}
 	s.look()
 }
@@ -131,7 +131,7 @@ func (a *actor) fails() {
 	}
 }
 
-// passes lets time pass, and whoever runs take a turn then.
+// passes lets time pass, and then lets all running replicas poll.
 func (s *scene) passes(steps int) {
 	for range steps {
 		for i := range s.members {
@@ -153,8 +153,8 @@ func (s *scene) passes(steps int) {
 	}
 }
 
-// look records what must not be: two that lead at once, but for one whose clock
-// stopped, and two in one term, by which writes are fenced.
+// look records violations: two leaders at once, except for one whose clock stopped, and
+// two leaders in one term, since terms fence writes.
 func (s *scene) look() {
 	s.leading = nil
 	for i := range s.members {
@@ -175,13 +175,13 @@ func (s *scene) look() {
 	}
 }
 
-// An event is one thing that may happen next.
+// An event is one possible next step.
 type event struct {
 	name string
 	does func(*scene)
 }
 
-// events returns all that may happen in a scene.
+// events returns the possible next steps of a scene.
 func (s *scene) events() []event {
 	all := []event{{"time", func(s *scene) { s.passes(1) }}}
 	for n, a := range s.members {
@@ -198,8 +198,8 @@ func (s *scene) events() []event {
 		on(a.state == runs, "is paused", func(_ *scene, a *actor) { a.state = paused })
 		on(a.state == runs, "is suspended", func(_ *scene, a *actor) { a.state = suspended })
 		on(a.state != runs, "continues", func(_ *scene, a *actor) { a.state = runs })
-		on(len(a.Identity) == 1 && a.state == runs, "crashes", func(_ *scene, a *actor) { // whether it comes back is another event
-			*a = actor{view: newView(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused}
+		on(len(a.Identity) == 1 && a.state == runs, "crashes", func(_ *scene, a *actor) { // its restart is another event
+			*a = actor{election: newElection(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused}
 		})
 		on(!a.leaving && a.state == runs, "leaves", func(_ *scene, a *actor) { a.leaving = true })
 		on(true, "loses or regains its target", func(_ *scene, a *actor) { a.away = !a.away })
@@ -207,7 +207,7 @@ func (s *scene) events() []event {
 	return all
 }
 
-// recovers returns how many lead once everything is well again.
+// recovers returns the number of leaders once all failures are over.
 func (s *scene) recovers() int {
 	c := s.clone()
 	for i := range c.members {
@@ -217,18 +217,17 @@ func (s *scene) recovers() int {
 	return len(c.leading)
 }
 
-// key returns what all that may follow depends on: two scenes with one key
-// have the same future.
+// key returns the key of a scene. Two scenes with the same key have the same future.
 func (s *scene) key() string {
 	k := fmt.Appendf(nil, "%s %d %d", s.record.Leader, s.record.Term, s.version)
 	for i := range s.members {
 		a := &s.members[i]
 		since := func(at time.Time) time.Duration { return max(at.Sub(a.time()), -sceneTTL) }
 		k = fmt.Appendf(k, "|%s %s %t %t %t %d %d %d %d %v", a.Identity, a.state, a.away, a.behind, a.leaving,
-			since(a.readAt), since(a.renewed), a.unready.Sub(a.time()), a.patience, a.done)
-		for _, r := range []record{a.record, s.record} {
+			since(a.readAt), since(a.renewedAt), a.unreadySince.Sub(a.time()), a.patience, a.readyFor)
+		for _, r := range []leaseRecord{a.record, s.record} {
 			for _, name := range slices.Sorted(maps.Keys(r.Members)) {
-				k = fmt.Appendf(k, ",%s %v %d", name, r.Members[name], since(a.seen[name]))
+				k = fmt.Appendf(k, ",%s %v %d", name, r.Members[name], since(a.lastChange[name]))
 			}
 		}
 		for i, w := range []*sentWrite{a.sent, a.late} {
@@ -240,8 +239,8 @@ func (s *scene) key() string {
 	return string(k)
 }
 
-// search visits every order of events up to a depth, each state once, and
-// returns the first in which something is wrong, and how many it saw.
+// search visits every order of events up to a depth, each state once. It returns the first
+// state with a violation, and the number of visited states.
 func search(from *scene, depth int) (found string, states int) {
 	known := map[string]bool{from.key(): true}
 	level := []*scene{from}
@@ -263,21 +262,21 @@ func search(from *scene, depth int) (found string, states int) {
 		level = next
 	}
 	for i, s := range level {
-		if i%29 == 0 && s.recovers() != 1 { // each takes a hundred times as long as an event
+		if i%29 == 0 && s.recovers() != 1 { // this takes a hundred times as long as an event
 			return fmt.Sprintf("%s: in the end %d lead", strings.Join(s.path, ", "), s.recovers()), len(known)
 		}
 	}
 	return "", len(known)
 }
 
-// TestView_EveryOrder visits every order of what may happen to three replicas. The
-// gate looks less deep.
-func TestView_EveryOrder(t *testing.T) {
+// TestElection_EveryOrder visits every order of events of three replicas. In the gate the
+// depth is smaller.
+func TestElection_EveryOrder(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*scene){
-		"nobody was there": func(s *scene) { *s = *newScene() },
-		"somebody leads":   func(*scene) {},
-		"a leader is about to be dead": func(s *scene) {
+		"no record": func(s *scene) { *s = *newScene() },
+		"a leader":  func(*scene) {},
+		"a leader that is about to expire": func(s *scene) {
 			s.leader().state = paused
 			s.passes(2)
 		},
@@ -311,7 +310,7 @@ func TestView_EveryOrder(t *testing.T) {
 	}
 }
 
-// newLed returns a scene in which somebody leads.
+// newLed returns a scene with a leader.
 func newLed() *scene {
 	s := newScene()
 	s.passes(10)
