@@ -1,5 +1,5 @@
-// Package audit keeps who changed what by hand: a line of JSON for each decision of a
-// person, appended to a file and logged. It decides nothing.
+// Package audit records the decisions of operators. Each is a line of JSON that is
+// appended to a file, and a log line. The package makes no decisions.
 package audit
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// Entry is one thing that a person had done.
+// Entry is one decision of an operator.
 type Entry struct {
 	Time    time.Time `json:"time"`
 	Who     string    `json:"who"`
@@ -25,28 +25,29 @@ type Entry struct {
 	Target  string    `json:"target,omitempty"`
 	Bridge  string    `json:"bridge,omitempty"`
 	Subject string    `json:"subject,omitempty"` // the id of a hold, or an owner
-	Count   int       `json:"count"`             // of the entries concerned
-	Before  []string  `json:"before,omitempty"`  // those entries, the first of them if there are many
-	After   string    `json:"after"`             // what they are afterwards
-	Error   string    `json:"error,omitempty"`   // why it was not done, or not all of it
+	Count   int       `json:"count"`             // the number of affected registry entries
+	Before  []string  `json:"before,omitempty"`  // the affected registry entries, at most maxBefore
+	After   string    `json:"after"`             // the state of these entries afterwards
+	Error   string    `json:"error,omitempty"`   // why the decision was not carried out completely
 }
 
-// maxBefore is how many entries are named.
+// maxBefore is the maximum number of registry entries in an Entry.
 const maxBefore = 1000
 
 // Log writes entries. It is safe for concurrent use.
 type Log struct {
 	file string
 	log  *slog.Logger
-	mu   sync.Mutex
-	err  error // of the last attempt to write
+
+	mu  sync.Mutex
+	err error // of the last write; guarded by mu
 }
 
-// New returns a log that appends to a file; with an empty name it only logs.
+// New returns a log that appends to a file. With an empty name it only logs.
 func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log} }
 
-// Check returns an error if the file cannot be written now. A disk that is full is
-// noticed by the next entry alone, and counts until one is written.
+// Check returns an error if the file cannot be opened for writing, or if the last entry
+// could not be written. A full disk is only detected by writing an entry.
 func (l *Log) Check() error {
 	if l.file == "" {
 		return nil
@@ -57,15 +58,15 @@ func (l *Log) Check() error {
 	return l.Err()
 }
 
-// Err returns why the last attempt to write failed; nil: it did not.
+// Err returns the error of the last write, which may be nil.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Record keeps an entry. A file that cannot be written costs no decision: the
-// entry is logged all the same, and that it is missing from the file as well.
+// Record records an entry. A failed write to the file does not fail the decision: the
+// entry is still logged, and so is the failure.
 func (l *Log) Record(ctx context.Context, e Entry) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
@@ -78,15 +79,15 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	line := slog.NewRecord(e.Time, slog.LevelInfo, "audit", 0)
 	line.Add("who", e.Who, "action", e.Action, "registry", e.Target, "bridge", e.Bridge,
 		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
-	// Whatever the level is: it may be the only record there is.
+	// Logged at every level, because it may be the only record.
 	if err := l.log.Handler().Handle(ctx, line); err != nil {
-		l.log.Error("audit was not logged", "err", err)
+		l.log.Error("could not log audit entry", "err", err)
 	}
 	if l.file == "" {
 		return
 	}
 	if err := l.append(e); err != nil {
-		l.log.Error("audit.file was not written; the line above is all there is", "err", err)
+		l.log.Error("could not write audit.file; the log line before this one is the only record", "err", err)
 	}
 }
 
@@ -98,7 +99,8 @@ func (l *Log) append(e Entry) error {
 	return l.write(append(line, '\n'))
 }
 
-// write opens the file for each line, so that it can be rotated.
+// write appends a line, which may be empty. It opens the file each time, so that the file
+// can be rotated.
 func (l *Log) write(line []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +111,9 @@ func (l *Log) write(line []byte) error {
 	return err
 }
 
-// errLine marks that a line is missing, which only the next line that is written ends.
-var errLine = errors.New("a decision is not in it")
+// errLine marks the error of a missing line. Only a successful write of another line ends
+// that error.
+var errLine = errors.New("a decision is missing in the file")
 
 func (l *Log) appendLine(line []byte) error {
 	f, err := os.OpenFile(l.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

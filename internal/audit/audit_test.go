@@ -46,7 +46,7 @@ func TestLog_UnwritableFile(t *testing.T) {
 	if l.Err() == nil {
 		t.Error("Err() after an entry that was not written: want an error")
 	}
-	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "audit.file was not written") {
+	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "could not write audit.file") {
 		t.Errorf("logged: %s", got)
 	}
 }
@@ -60,8 +60,8 @@ func TestLog_Level(t *testing.T) {
 	}
 }
 
-// TestLog_Err: a line that is missing counts until one is written, and a file that could
-// not be opened until it can.
+// TestLog_Err shows that the error of a missing line lasts until another line is written,
+// and the error of a file that cannot be opened until it can be.
 func TestLog_Err(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	l := audit.New(filepath.Join(dir, "audit.ndjson"), slog.New(slog.DiscardHandler))

@@ -1,5 +1,5 @@
-// Package gostlog has log/slog write through the logger of dubbogo/gost, so that the
-// bridge's lines are among those of dubbo-go.
+// Package gostlog lets log/slog write through the logger of dubbogo/gost, so that lines of
+// the bridge and of dubbo-go are in one log.
 package gostlog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Logger is the part of gost's logger.Logger that is used.
+// Logger is the used part of gost's logger.Logger.
 type Logger interface {
 	Debug(args ...any)
 	Info(args ...any)
@@ -20,30 +20,31 @@ type Logger interface {
 }
 
 // Handler is a slog.Handler that writes each record as one line of text: the message,
-// then key=value, quoted if necessary. The logger adds time and level. It is safe for
-// concurrent use.
+// followed by key=value pairs, quoted if necessary. The logger adds time and level. A
+// Handler is safe for concurrent use.
 type Handler struct {
 	current func() Logger
 	line    *line
 	text    slog.Handler
 }
 
-// line is the buffer of a handler and all that are derived from it.
+// line is the buffer that a handler shares with all handlers derived from it.
 type line struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// New returns a handler for records of at least a level. It calls current for each
-// record, so that the logger may be replaced.
+// New returns a handler for records of at least the given level. It calls current for each
+// record, so that the logger can be replaced.
 func New(current func() Logger, level slog.Leveler) *Handler {
 	l := &line{}
-	text := slog.NewTextHandler(&l.buf, &slog.HandlerOptions{Level: level, ReplaceAttr: leaveOut})
+	text := slog.NewTextHandler(&l.buf, &slog.HandlerOptions{Level: level, ReplaceAttr: dropBuiltins})
 	return &Handler{current: current, line: l, text: text}
 }
 
-// leaveOut drops what the logger adds itself, and the message, which has no key.
-func leaveOut(groups []string, a slog.Attr) slog.Attr {
+// dropBuiltins drops time and level, which the logger adds, and the message, which is
+// written without a key.
+func dropBuiltins(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
 		return slog.Attr{}
 	}

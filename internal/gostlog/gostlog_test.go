@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// lines is a logger of gost that keeps its lines.
+// lines is a gost logger that collects its lines.
 type lines struct {
 	gost.Logger
 	mu  sync.Mutex

@@ -354,8 +354,7 @@ func TestMetrics_Connections(t *testing.T) {
 	}
 }
 
-// TestMetrics_Forget: what is no longer configured is no longer shown, and nothing else is
-// forgotten with it.
+// TestMetrics_Forget shows that only the series of removed registries are deleted.
 func TestMetrics_Forget(t *testing.T) {
 	const stream, first, second, other = `streams_total{registry="mesh"}`, `drift_found_total{listen=":15031",registry="mesh"}`,
 		`drift_found_total{listen=":15032",registry="mesh"}`, `drift_found_total{listen="",registry="zk"}`

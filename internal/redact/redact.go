@@ -1,10 +1,9 @@
-// Package redact hides secrets in what people are shown. What providers
-// register is theirs, and some register passwords and tokens: as parameters of
-// a URL, as metadata, in a name that cannot be read. What is stored in a
-// registry is never touched by it.
+// Package redact hides secrets in the output of the bridge. Some providers register
+// passwords and tokens: as parameters of a URL, as metadata, or in a name that cannot be
+// decoded. Data that is stored in a registry is never redacted.
 //
-// It is applied once where a text leaves: to answers of the status API, output of
-// commands, log lines, probes and the audit file.
+// Each text is redacted once, when it leaves the bridge: in responses of the status API,
+// output of commands, log lines, probes and the audit file.
 package redact
 
 import (
@@ -20,34 +19,36 @@ import (
 // Hidden replaces a secret value.
 const Hidden = "<redacted>"
 
-// Key reports whether the name of a parameter says that its value is secret.
+// Key reports whether the value of a parameter with the name is secret.
 func Key(name string) bool {
 	k := strings.ToLower(name)
-	if k == "ak" || k == "sk" || slices.ContainsFunc(secrets(), func(part string) bool { return strings.Contains(k, part) }) {
+	if k == "ak" || k == "sk" ||
+		slices.ContainsFunc(secretWords(), func(part string) bool { return strings.Contains(k, part) }) {
 		return true
 	}
 	words := strings.FieldsFunc(k, func(r rune) bool { return r == '.' || r == '-' || r == '_' })
 	return slices.ContainsFunc(words, func(word string) bool { return word == "pass" || word == "pwd" || word == "jwt" })
 }
 
-// secrets are texts that make the value of a name that holds one a secret.
-func secrets() []string {
+// secretWords returns the texts that mark a name: the value of a name that contains one of
+// them is secret.
+func secretWords() []string {
 	return []string{
 		"password", "passwd", "passphrase", "token", "secret", "credential", "authorization", "signature", "private",
 		"accesskey", "access-key", "access_key", "apikey", "api-key", "api_key",
 	}
 }
 
-// ends reports whether a name ends in what makes its value secret: passwordFile
-// before a colon and a space begins a message, and password a value. A token
-// alone begins messages of ours.
-func ends(name string) bool {
+// endsSecret reports whether a name before a colon and a space ends in a secret word, so
+// that a secret value follows. After passwordFile, and after token in messages of the
+// bridge, a message follows.
+func endsSecret(name string) bool {
 	k := strings.ToLower(name)
-	all := append(secrets(), "pass", "pwd", "jwt", "ak", "sk")
+	all := append(secretWords(), "pass", "pwd", "jwt", "ak", "sk")
 	return k != "token" && slices.ContainsFunc(all, func(suffix string) bool { return strings.HasSuffix(k, suffix) })
 }
 
-// Map returns a map without the values of keys that hold secrets.
+// Map returns a copy of a map in which the values of secret keys are hidden.
 func Map[M ~map[string]string](m M) M {
 	out := maps.Clone(m)
 	for k := range out {
@@ -58,7 +59,7 @@ func Map[M ~map[string]string](m M) M {
 	return out
 }
 
-// JSON returns a document with Text applied to each text in it.
+// JSON returns a JSON document with Text applied to each string in it.
 func JSON(document []byte) []byte {
 	var out []byte
 	done := 0
@@ -74,7 +75,7 @@ func JSON(document []byte) []byte {
 			end++
 		}
 		end = min(end+1, len(document))
-		if changed, ok := literal(document[i:end]); ok {
+		if changed, ok := redactLiteral(document[i:end]); ok {
 			out = append(append(out, document[done:i]...), changed...)
 			done = end
 		}
@@ -86,9 +87,8 @@ func JSON(document []byte) []byte {
 	return append(out, document[done:]...)
 }
 
-// literal returns a literal of JSON with Text applied, false if that
-// changes nothing.
-func literal(quoted []byte) ([]byte, bool) {
+// redactLiteral returns a JSON string with Text applied; false if that does not change it.
+func redactLiteral(quoted []byte) ([]byte, bool) {
 	if !bytes.ContainsAny(quoted, `=:%\`) && !bytes.Contains(quoted, []byte("earer")) {
 		return nil, false
 	}
@@ -96,20 +96,20 @@ func literal(quoted []byte) ([]byte, bool) {
 	if json.Unmarshal(quoted, &text) != nil {
 		return nil, false
 	}
-	less := Text(text)
-	if less == text {
+	redacted := Text(text)
+	if redacted == text {
 		return nil, false
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(bytes.Contains(quoted, []byte(`\u00`))) // as whoever wrote it did
-	if err := enc.Encode(less); err != nil {
-		panic(err) // of a text
+	enc.SetEscapeHTML(bytes.Contains(quoted, []byte(`\u00`))) // keep the form of the original
+	if err := enc.Encode(redacted); err != nil {
+		panic(err) // cannot happen for a string
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), true
 }
 
-// Handler returns a handler that applies Text to what another one writes.
+// Handler returns a handler that applies Text to the records of another handler.
 func Handler(next slog.Handler) slog.Handler { return handler{next} }
 
 type handler struct{ next slog.Handler }
@@ -121,42 +121,42 @@ func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
-	less := slog.NewRecord(r.Time, r.Level, Text(r.Message), r.PC)
+	redacted := slog.NewRecord(r.Time, r.Level, Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
-		less.AddAttrs(attr(a))
+		redacted.AddAttrs(redactAttr(a))
 		return true
 	})
-	return h.next.Handle(ctx, less)
+	return h.next.Handle(ctx, redacted)
 }
 
 // WithAttrs implements slog.Handler.
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	less := make([]slog.Attr, len(attrs))
+	redacted := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {
-		less[i] = attr(a)
+		redacted[i] = redactAttr(a)
 	}
-	return handler{h.next.WithAttrs(less)}
+	return handler{h.next.WithAttrs(redacted)}
 }
 
 // WithGroup implements slog.Handler.
 func (h handler) WithGroup(name string) slog.Handler { return handler{h.next.WithGroup(name)} }
 
-// attr returns an attribute that shows no secret. Texts, errors and whatever
-// else is printed as text are looked at; numbers and times hold none.
-func attr(a slog.Attr) slog.Attr {
+// redactAttr returns an attribute without secrets. Values that are printed as text, such
+// as errors, are redacted. Numbers and times contain no secrets.
+func redactAttr(a slog.Attr) slog.Attr {
 	switch v := a.Value.Resolve(); v.Kind() {
 	case slog.KindString, slog.KindAny:
 		text := v.String()
-		if less := Text(text); less != text {
-			return slog.String(a.Key, less)
+		if redacted := Text(text); redacted != text {
+			return slog.String(a.Key, redacted)
 		}
 	case slog.KindGroup:
 		all := v.Group()
-		less := make([]any, len(all))
+		redacted := make([]any, len(all))
 		for i := range all {
-			less[i] = attr(all[i])
+			redacted[i] = redactAttr(all[i])
 		}
-		return slog.Group(a.Key, less...)
+		return slog.Group(a.Key, redacted...)
 	default:
 	}
 	return a

@@ -35,7 +35,7 @@ func TestText(t *testing.T) {
 		"redis://:s3/cret@h:1/0":                           "redis://:<redacted>@h:1/0",
 		`{"token":["s3cret",{"a":"s3]"}],"k":1}`:           `{"token":<redacted>,"k":1}`,
 		`{"token":["s3cret"`:                               `{"token":<redacted>`,
-		// What only looks like it.
+		// Texts that only resemble secrets.
 		"token-service.shop.svc.cluster.local:8080":           "token-service.shop.svc.cluster.local:8080",
 		"providers:com.example.TokenService:1.0.0:":           "providers:com.example.TokenService:1.0.0:",
 		"tri://10.0.0.1:20880/api.TokenService?side=p":        "tri://10.0.0.1:20880/api.TokenService?side=p",
@@ -57,8 +57,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestText_Encodings makes every form of a secret, escapes it by every encoding up
-// to three times, and looks for what is left of it.
+// TestText_Encodings escapes every form of a secret by every encoding up to three times,
+// and searches the result for the secret.
 func TestText_Encodings(t *testing.T) {
 	t.Parallel()
 	const secret = "S3CRET"
@@ -85,7 +85,7 @@ func TestText_Encodings(t *testing.T) {
 			for b, second := range escapes {
 				for c, third := range escapes {
 					if c != "as it is" && !strings.Contains(form, "password") && !strings.Contains(form, "@") {
-						continue // two of them are enough for the other names
+						continue // two forms are enough for the other names
 					}
 					text := third(second(first(form)))
 					got := redact.Text(text)
@@ -101,8 +101,8 @@ func TestText_Encodings(t *testing.T) {
 	}
 }
 
-// TestKey: each of the words makes a name that of a secret, wherever it
-// is in it, and what only resembles one does not.
+// TestKey shows that a name with one of the secret words anywhere in it is secret, and that
+// a name that only resembles one is not.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -142,7 +142,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestJSON_Truncated: what is no document comes back, and breaks nothing.
+// TestJSON_Truncated shows that an invalid document is returned without a panic.
 func TestJSON_Truncated(t *testing.T) {
 	t.Parallel()
 	const document = `{"a":"?token=s3cret","b":"?token=s3\\"`
@@ -154,8 +154,8 @@ func TestJSON_Truncated(t *testing.T) {
 	}
 }
 
-// FuzzJSON: what comes of a document is one, and holds no secret that was in
-// one of its texts, however often that was quoted.
+// FuzzJSON shows that a redacted document is still a document, and has no secret of its
+// strings, regardless of how often they were quoted.
 func FuzzJSON(f *testing.F) {
 	f.Add("a", "b c", 0)
 	f.Add(`"`, `\`, 1)

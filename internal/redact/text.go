@@ -8,35 +8,35 @@ import (
 	"unicode"
 )
 
-// Text returns a text in which the secrets of these forms are hidden, however
-// often names, signs and values were escaped:
+// Text returns a text in which secrets of the following forms are hidden, regardless of
+// how often names, signs and values were escaped:
 //
 //	token=s3cret&…            a parameter of a URL
-//	"token":"s3cret"          a member of JSON; lists, objects and bare values too
+//	"token":"s3cret"          a member of a JSON object; also lists, objects and bare values
 //	Authorization: Bearer …   a header, or a line of YAML
 //	dubbo://user:s3cret@host  a URL with a user
 //
-// It looks at the text with all escapes undone, and hides what that came from.
-// What ends a value is escaped no more often than what began it: an escaped
-// sign is part of the value.
+// It searches the unescaped text, and hides the corresponding part of the original. A
+// value ends at a sign that is escaped no more often than the sign before the value: a
+// sign that is escaped more often is part of the value.
 func Text(s string) string {
 	if !strings.ContainsAny(s, "=:%") && !strings.Contains(s, "earer") {
 		return s
 	}
-	v := plain(s)
+	u := unescapeAll(s)
 	var out strings.Builder
-	done := 0 // of s
-	for i := 0; i < len(v.text); i++ {
-		from, to := v.secret(i)
-		if from < 0 || to <= from || v.at[from] < done {
+	done := 0 // bytes of s
+	for i := 0; i < len(u.text); i++ {
+		from, to := u.secretAfter(i)
+		if from < 0 || to <= from || u.offsets[from] < done {
 			continue
 		}
-		if v.has(from, Hidden) { // by an earlier look
+		if u.hasAt(from, Hidden) { // it was already redacted
 			to = from + len(Hidden)
 		}
-		out.WriteString(s[done:v.at[from]])
+		out.WriteString(s[done:u.offsets[from]])
 		out.WriteString(Hidden)
-		done, i = v.at[to], to-1
+		done, i = u.offsets[to], to-1
 	}
 	if done == 0 {
 		return s
@@ -45,8 +45,8 @@ func Text(s string) string {
 	return out.String()
 }
 
-// Line returns a text on one line, with Text applied and with everything escaped that a
-// terminal would execute.
+// Line returns a text on one line, with Text applied and with control characters escaped,
+// which a terminal would execute.
 func Line(s string) string {
 	s = Text(s)
 	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
@@ -56,38 +56,38 @@ func Line(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// view is a text with its escapes undone.
-type view struct {
-	text []byte
-	at   []int // where each byte began before, and where the last one ended
+// unescaped is a text without escapes.
+type unescaped struct {
+	text    []byte
+	offsets []int // of each byte in the original text, and the end of the last byte
 }
 
-// maxEscapes is how often a text is assumed to be escaped.
+// maxEscapes is how often a text may have been escaped.
 const maxEscapes = 6
 
-// plain undoes %41, \x41, \u0041 and \" until none is left.
-func plain(s string) view {
-	v := view{text: []byte(s), at: make([]int, len(s)+1)}
-	for i := range v.at {
-		v.at[i] = i
+// unescapeAll undoes %41, \x41, \u0041 and \" until none remains.
+func unescapeAll(s string) unescaped {
+	u := unescaped{text: []byte(s), offsets: make([]int, len(s)+1)}
+	for i := range u.offsets {
+		u.offsets[i] = i
 	}
 	for range maxEscapes {
 		n := 0
-		for i := 0; i < len(v.text); n++ {
-			b, size := unescape(v.text[i:])
-			v.text[n], v.at[n] = b, v.at[i]
+		for i := 0; i < len(u.text); n++ {
+			b, size := unescape(u.text[i:])
+			u.text[n], u.offsets[n] = b, u.offsets[i]
 			i += size
 		}
-		v.at[n] = len(s)
-		if n == len(v.text) {
+		u.offsets[n] = len(s)
+		if n == len(u.text) {
 			break
 		}
-		v.text, v.at = v.text[:n], v.at[:n+1]
+		u.text, u.offsets = u.text[:n], u.offsets[:n+1]
 	}
-	return v
+	return u
 }
 
-// unescape returns the first sign of a text and its size in bytes.
+// unescape returns the first sign of a text and the number of bytes that encode it.
 func unescape(s []byte) (sign byte, size int) {
 	if s[0] != '%' && s[0] != '\\' { // nearly always
 		return s[0], 1
@@ -109,104 +109,106 @@ func unescape(s []byte) (sign byte, size int) {
 	return s[0], 1
 }
 
-// size returns the size of a sign in bytes before its escapes were undone.
-func (v view) size(i int) int { return v.at[i+1] - v.at[i] }
+// size returns the number of bytes that encode a sign in the original text.
+func (u unescaped) size(i int) int { return u.offsets[i+1] - u.offsets[i] }
 
-// secret returns where the secret is that a sign at i announces; a negative
-// number if it announces none.
-func (v view) secret(i int) (from, to int) {
-	switch v.text[i] {
+// secretAfter returns the range of the secret after the sign at i. The range is negative if
+// no secret follows.
+func (u unescaped) secretAfter(i int) (from, to int) {
+	switch u.text[i] {
 	case '=':
-		if Key(v.name(i)) {
-			return i + 1, v.until(i+1, v.size(i), "& \t\r\n\"")
+		if Key(u.nameBefore(i)) {
+			return i + 1, u.endOfValue(i+1, u.size(i), "& \t\r\n\"")
 		}
 	case ':':
-		if v.has(i, "://") {
-			return v.user(i)
+		if u.hasAt(i, "://") {
+			return u.userOfURL(i)
 		}
-		return v.member(i)
+		return u.memberValue(i)
 	case ' ', '+':
-		if i >= 6 && strings.EqualFold(string(v.text[i-6:i]), "bearer") {
-			return i + 1, v.until(i+1, v.size(i), " \t\r\n\"',")
+		if i >= 6 && strings.EqualFold(string(u.text[i-6:i]), "bearer") {
+			return i + 1, u.endOfValue(i+1, u.size(i), " \t\r\n\"',")
 		}
 	}
 	return -1, -1
 }
 
-func (v view) has(i int, text string) bool {
-	return len(v.text)-i >= len(text) && string(v.text[i:i+len(text)]) == text
+func (u unescaped) hasAt(i int, text string) bool {
+	return len(u.text)-i >= len(text) && string(u.text[i:i+len(text)]) == text
 }
 
-// until returns where a value ends: at one of some signs that is escaped no
-// more often than one of a size, or with the text.
-func (v view) until(from, size int, signs string) int {
-	for from < len(v.text) && (v.size(from) > size || strings.IndexByte(signs, v.text[from]) < 0) {
+// endOfValue returns the end of a value: the first of the given signs whose encoding is at
+// most size bytes long, or the end of the text.
+func (u unescaped) endOfValue(from, size int, signs string) int {
+	for from < len(u.text) && (u.size(from) > size || strings.IndexByte(signs, u.text[from]) < 0) {
 		from++
 	}
 	return from
 }
 
-func (v view) name(i int) string {
+// nameBefore returns the name that ends before i.
+func (u unescaped) nameBefore(i int) string {
 	from := i
-	for from > 0 && isName(v.text[from-1]) {
+	for from > 0 && isName(u.text[from-1]) {
 		from--
 	}
-	return string(v.text[from:i])
+	return string(u.text[from:i])
 }
 
 func isName(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.'
 }
 
-// member is the value of a member of JSON, whose name is quoted, or of a
-// header or a line of YAML, whose colon has a space after it. In a URL a plus
-// is a space.
-func (v view) member(colon int) (from, to int) {
-	before := bytes.TrimRight(v.text[:colon], " +")
+// memberValue returns the range of the secret value after a colon: of a member of a JSON
+// object, whose name is quoted, or of a header or a line of YAML, whose colon is followed
+// by a space. In a URL a plus is a space.
+func (u unescaped) memberValue(colon int) (from, to int) {
+	before := bytes.TrimRight(u.text[:colon], " +")
 	quoted := bytes.HasSuffix(before, []byte{'"'})
-	name := v.name(len(bytes.TrimSuffix(before, []byte{'"'})))
-	from = len(v.text) - len(bytes.TrimLeft(v.text[colon+1:], " +"))
+	name := u.nameBefore(len(bytes.TrimSuffix(before, []byte{'"'})))
+	from = len(u.text) - len(bytes.TrimLeft(u.text[colon+1:], " +"))
 	switch {
-	case from == len(v.text) || !Key(name) || !quoted && (from == colon+1 || !ends(name) || v.beginsErrno(from)):
+	case from == len(u.text) || !Key(name) || !quoted && (from == colon+1 || !endsSecret(name) || u.hasErrnoAt(from)):
 		return -1, -1
-	case v.text[from] == '"' || v.text[from] == '\'':
-		return from + 1, v.until(from+1, v.size(from), string(v.text[from]))
-	case v.text[from] == '[' || v.text[from] == '{':
-		return from, v.closed(from)
+	case u.text[from] == '"' || u.text[from] == '\'':
+		return from + 1, u.endOfValue(from+1, u.size(from), string(u.text[from]))
+	case u.text[from] == '[' || u.text[from] == '{':
+		return from, u.endOfBrackets(from)
 	case quoted:
-		return from, v.until(from, v.size(colon), ",}] \t\r\n\"")
+		return from, u.endOfValue(from, u.size(colon), ",}] \t\r\n\"")
 	}
-	return v.line(from, v.size(colon))
+	return u.lineValue(from, u.size(colon))
 }
 
-// beginsErrno reports whether a text begins with what a system says of a file. Then
-// the name before it is that of the file: open /etc/nacos-password: is a directory.
-func (v view) beginsErrno(i int) bool {
+// hasErrnoAt reports whether the text at i is the error of a system call. The name before
+// it is then that of a file, as in "open /etc/nacos-password: is a directory".
+func (u unescaped) hasErrnoAt(i int) bool {
 	for _, e := range []syscall.Errno{
 		syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EISDIR, syscall.ENOTDIR, syscall.EMFILE, syscall.ENFILE,
 		syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EIO, syscall.ESTALE,
 	} {
-		if v.has(i, e.Error()) {
+		if u.hasAt(i, e.Error()) {
 			return true
 		}
 	}
 	return false
 }
 
-// line is the value of a header or a line of YAML: the text up to a space and, after
-// bearer or basic, up to the next.
-func (v view) line(from, size int) (_, to int) {
-	to = v.until(from, size, " \t\r\n\"")
-	if scheme := strings.ToLower(string(v.text[from:to])); (scheme == "bearer" || scheme == "basic") && to < len(v.text) {
-		to = v.until(to+1, size, " \t\r\n\"")
+// lineValue returns the range of the value of a header or a line of YAML: the text up to
+// the next space or, after bearer or basic, up to the second.
+func (u unescaped) lineValue(from, size int) (_, to int) {
+	to = u.endOfValue(from, size, " \t\r\n\"")
+	if scheme := strings.ToLower(string(u.text[from:to])); (scheme == "bearer" || scheme == "basic") && to < len(u.text) {
+		to = u.endOfValue(to+1, size, " \t\r\n\"")
 	}
 	return from, to
 }
 
-func (v view) closed(from int) int {
-	depth, size := 0, v.size(from)
-	for i := from; i < len(v.text); i++ {
-		switch v.text[i] {
+// endOfBrackets returns the end of a list or an object.
+func (u unescaped) endOfBrackets(from int) int {
+	depth, size := 0, u.size(from)
+	for i := from; i < len(u.text); i++ {
+		switch u.text[i] {
 		case '[', '{':
 			depth++
 		case ']', '}':
@@ -214,23 +216,23 @@ func (v view) closed(from int) int {
 				return i + 1
 			}
 		case '"':
-			if end := v.until(i+1, v.size(i), `"`); v.size(i) >= size {
+			if end := u.endOfValue(i+1, u.size(i), `"`); u.size(i) >= size {
 				i = end
 			}
 		}
 	}
-	return len(v.text)
+	return len(u.text)
 }
 
-// user is the password of the user that a URL names, or the user where that
-// has none. A password may hold slashes and ats; a port is none.
-func (v view) user(i int) (from, to int) {
-	from, size := i+3, v.size(i)
-	end := v.until(from, size, "? \t\r\n\"'<>&")
-	authority := v.until(from, size, "/? \t\r\n\"'<>&")
-	last := strings.LastIndexByte(string(v.text[from:end]), '@')
-	colon := strings.IndexByte(string(v.text[from:authority]), ':')
-	if last < 0 || from+last > authority && (colon < 0 || isPort(v.text[from+colon+1:authority])) {
+// userOfURL returns the range of the password in a URL, or of the user if there is no
+// password. A password may contain slashes and at signs; a port is not a password.
+func (u unescaped) userOfURL(i int) (from, to int) {
+	from, size := i+3, u.size(i)
+	end := u.endOfValue(from, size, "? \t\r\n\"'<>&")
+	authority := u.endOfValue(from, size, "/? \t\r\n\"'<>&")
+	last := strings.LastIndexByte(string(u.text[from:end]), '@')
+	colon := strings.IndexByte(string(u.text[from:authority]), ':')
+	if last < 0 || from+last > authority && (colon < 0 || isPort(u.text[from+colon+1:authority])) {
 		return -1, -1
 	}
 	if colon >= 0 && colon < last {
