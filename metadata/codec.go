@@ -97,10 +97,6 @@ func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, str
 	}
 }
 
-// KeyDubboRevision is the metadata by which an instance is one of Dubbo's applications:
-// the revision of the application's metadata.
-const KeyDubboRevision = "dubbo.metadata.revision"
-
 // KeyOf returns the service key of an interface.
 func KeyOf(i registry.Interface) naming.ServiceKey {
 	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}

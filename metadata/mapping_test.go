@@ -31,7 +31,7 @@ func address(t testing.TB, s string) naming.HostAddress {
 	return a
 }
 
-// merge builds the mapping of what clients, in order, publish.
+// merge builds the mapping of the publications of clients, in order.
 func merge(t testing.TB, values ...string) metadata.Mapping {
 	t.Helper()
 	return metadata.NewMapping(claims(t, values...))
@@ -54,7 +54,7 @@ func claims(t testing.TB, values ...string) iter.Seq[metadata.Claim] {
 	}
 }
 
-// text prints a mapping, one line a key.
+// text prints a mapping, one key per line.
 func text(m metadata.Mapping) string {
 	var b strings.Builder
 	for k, addresses := range m.All() {
@@ -75,7 +75,7 @@ func TestParsePublication(t *testing.T) {
 		unread   bool
 		failures int
 	}{
-		"what dubbo-go writes": {
+		"the value of dubbo-go": {
 			value: `{"providers:api.Greeter::":"app.default.svc.cluster.local:20000","providers:grpc.reflection.v1alpha.ServerReflection::":"app.default.svc.cluster.local:20000"}`,
 			hosts: map[string]string{
 				"providers:api.Greeter::":                              "app.default.svc.cluster.local:20000",
@@ -90,9 +90,9 @@ func TestParsePublication(t *testing.T) {
 		"JSON with something behind it":     {value: `{}{}`, unread: true, failures: 1},
 		"an array":                          {value: `[]`, unread: true, failures: 1},
 		"null":                              {value: `null`, unread: true, failures: 1},
-		"a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
-		"a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
-		"a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a value that is not a string":      {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a bad key next to a good one":      {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a bad address next to a good one":  {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
 		"a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, failures: 1},
 		"a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, failures: 1},
 		"a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, failures: 1},
@@ -242,7 +242,7 @@ func TestMapping_Without(t *testing.T) {
 	}
 }
 
-// The order in which clients are read must not matter.
+// FuzzMapping shows that the order of the clients does not matter.
 func FuzzMapping(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, seed uint64) {
 		var all []metadata.Claim

@@ -52,8 +52,8 @@ func FuzzMark(f *testing.F) {
 	})
 }
 
-// TestLeave: an entry whose owner is about to delete it has a mark that says so, and its
-// signature still counts.
+// TestLeave shows that the mark of an entry says that its owner is about to delete it, and
+// that the signature stays valid.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	signer, mark := metadata.NewSigner([]byte("key")), metadata.NewMark("me", "b")
@@ -79,7 +79,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestMarkOf_Annotation: the head of a ServiceEntry has its mark among annotations.
+// TestMarkOf_Annotation shows that the mark of a ServiceEntry is in an annotation of its head.
 func TestMarkOf_Annotation(t *testing.T) {
 	t.Parallel()
 	mark := metadata.NewMark("me", "b")
@@ -115,7 +115,8 @@ func stampOf(t *testing.T, url string) uint64 {
 
 const unstamped = "tri://10.0.0.1:20000/greet.Greeter?side=provider&timestamp=" + metadata.NoStamp + "&weight=100&xdsb=abcdef123"
 
-// To dubbo-go, nodes of one address with one timestamp are one provider.
+// TestStamp shows that stamps differ: dubbo-go treats nodes of one address with one
+// timestamp as one provider.
 func TestStamp(t *testing.T) {
 	stamped := metadata.Stamp(unstamped)
 	t.Run("is the same for the same URL, stamped or not", func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestStamp(t *testing.T) {
 			}
 		}
 	})
-	t.Run("is none where there is no place for it", func(t *testing.T) {
+	t.Run("is missing in a value without a place for it", func(t *testing.T) {
 		for _, url := range []string{
 			"", "tri://h:1/i", "tri://h:1/i?a=b",
 			"tri://h:1/i?timestamp=1763700000000&a=b", // a provider's own
@@ -155,7 +156,7 @@ func TestStamp(t *testing.T) {
 			}
 		}
 	})
-	t.Run("is the same without a mark, whosever that was and whoever took it off", func(t *testing.T) {
+	t.Run("is the same without a mark, regardless of its owner and who removed it", func(t *testing.T) {
 		e := markedEntry(stamped)
 		other := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { m.Owner = "zyxwvu"; return m })
 		stripped := e

@@ -33,7 +33,7 @@ func TestNacosInstance(t *testing.T) {
 	})
 	t.Run("what a server refuses is found beforehand", func(t *testing.T) {
 		for name, tune := range map[string]func(*metadata.NacosInstance){
-			"no host name":         func(i *metadata.NacosInstance) { i.IP = "a example" },
+			"an invalid host name": func(i *metadata.NacosInstance) { i.IP = "a example" },
 			"a broken IP address":  func(i *metadata.NacosInstance) { i.IP = "10.0.0.256" },
 			"a name of 130 bytes":  func(i *metadata.NacosInstance) { i.IP = strings.Repeat("a.", 60) + "example.io" },
 			"an address with zone": func(i *metadata.NacosInstance) { i.IP = "fe80::1%eth0" },
@@ -78,8 +78,8 @@ func TestNacosInstance(t *testing.T) {
 	})
 }
 
-// FuzzNacosInstance checks that instances are read and written as
-// encoding/json reads and writes them, in whatever form they are.
+// FuzzNacosInstance shows that instances in any form are parsed and written like
+// encoding/json parses and writes them.
 func FuzzNacosInstance(f *testing.F) {
 	for _, text := range []string{
 		`{"ip":"10.0.0.1","port":20000,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,"clusterName":"DEFAULT","metadata":{"a":"1","b":""}}`,

@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// lines is a format of one entry for each offered endpoint.
+// lines is a format with one entry for each offered endpoint.
 type lines string
 
 func (l lines) Kind() string { return string(l) }
@@ -35,7 +35,7 @@ func (l lines) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return metadata.Encoded(entries, left)
 }
 
-// refusing is a format that can hold nothing.
+// refusing is a format that refuses every service.
 type refusing struct{}
 
 func (refusing) Kind() string { return "refusing" }
@@ -84,14 +84,14 @@ func TestProjection(t *testing.T) {
 		"an address that is called": {with(func(p *metadata.Projection) {
 			p.Reach = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		}), at(loop), "one 127.0.0.1=value mesh,two 127.0.0.1=value mesh", "", ""},
-		"what came from there, out of reach": {one, at(registry.Endpoint{Host: "127.0.0.1", Port: 80, Path: "zook"}), "", "left out: endpoint \"127.0.0.1:80\": loop: it came from the target registry", registry.Returned},
-		"what came from there":               {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from the target registry", registry.Returned},
-		"beside what came from there": {
+		"from the target, out of reach": {one, at(registry.Endpoint{Host: "127.0.0.1", Port: 80, Path: "zook"}), "", "left out: endpoint \"127.0.0.1:80\": loop: it came from the target registry", registry.Returned},
+		"from the target":               {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from the target registry", registry.Returned},
+		"next to one from the target": {
 			one, at(good, ours), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"10.0.0.4:80\": loop", "",
 		},
 		"left out by the formats": {one, at(good, bad), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", ""},
-		"what no format writes":   {one, at(bad), "", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", registry.Unwritable},
-		"what one format refuses": {with(func(p *metadata.Projection) {
+		"refused by all formats":  {one, at(bad), "", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", registry.Unwritable},
+		"refused by one format": {with(func(p *metadata.Projection) {
 			p.Formats = []metadata.Encoder{lines("one"), refusing{}}
 		}), at(good), "one 10.0.0.1=value mesh", "left out: the name is unfit", registry.Unwritable},
 	} {
@@ -105,7 +105,7 @@ func TestProjection(t *testing.T) {
 			if strings.Join(got, ",") != tt.want {
 				t.Errorf("entries %q, want %q", got, tt.want)
 			}
-			left, beside := errors.AsType[*registry.LeftOut](err)
+			left, isLeftOut := errors.AsType[*registry.LeftOut](err)
 			switch {
 			case err == nil:
 				if tt.left != "" {
@@ -113,14 +113,14 @@ func TestProjection(t *testing.T) {
 				}
 			case tt.left == "" || !strings.HasPrefix(err.Error(), tt.left):
 				t.Errorf("error %q, want %q", err, tt.left)
-			case !beside || left.All != tt.all:
+			case !isLeftOut || left.All != tt.all:
 				t.Errorf("error %#v, want all %q", err, tt.all)
 			}
 		})
 	}
 }
 
-// interfaces is a format of one group for each interface, with a head.
+// interfaces is a format with one group for each interface, with a head.
 type interfaces struct{ lines }
 
 func (interfaces) Encode(s *registry.Service) ([]registry.Entry, error) {
@@ -138,8 +138,8 @@ func (interfaces) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return registry.Sorted(entries), nil
 }
 
-// TestProjection_Interfaces: endpoints of one service that provide different interfaces
-// are offered for their own alone.
+// TestProjection_Interfaces shows that endpoints of one service that provide different
+// interfaces are offered only for their own.
 func TestProjection_Interfaces(t *testing.T) {
 	t.Parallel()
 	a, b, c := registry.Interface{Name: "A"}, registry.Interface{Name: "B"}, registry.Interface{Name: "C"}
@@ -169,8 +169,8 @@ func TestProjection_Interfaces(t *testing.T) {
 	}
 }
 
-// What is selected is said by what people know a service by, wherever it is
-// stored.
+// TestProjection_Select shows that a service is selected by the names that operators know,
+// regardless of where it is stored.
 func TestProjection_Select(t *testing.T) {
 	t.Parallel()
 	greeter := &registry.Service{
@@ -212,7 +212,7 @@ func TestProjection_Select(t *testing.T) {
 	}
 }
 
-// hops returns a path through registries.
+// hops returns a path through the given registries.
 func hops(ids ...string) registry.Path {
 	var p registry.Path
 	for _, id := range ids {
@@ -221,7 +221,7 @@ func hops(ids ...string) registry.Path {
 	return p
 }
 
-// passes lists the path of the service and of each of its endpoints.
+// passes returns the path of the service and of each of its endpoints.
 func passes(s *registry.Service) []registry.Path {
 	if s == nil {
 		return nil
@@ -242,17 +242,17 @@ func TestRoute(t *testing.T) {
 		want      []registry.Path // of the service, then of each endpoint; none: nothing passes
 		refused   int
 	}{
-		"what is at home here":           {endpoints: []registry.Path{"", ""}, want: []registry.Path{hops("here"), hops("here"), hops("here")}},
-		"what came from elsewhere":       {endpoints: []registry.Path{hops("a")}, want: []registry.Path{hops("here"), hops("a", "here")}},
-		"the service's path is its own":  {service: hops("a"), endpoints: []registry.Path{"", hops("b")}, want: []registry.Path{hops("a", "here"), hops("a", "here"), hops("b", "here")}},
-		"what came from there stays":     {endpoints: []registry.Path{hops("there")}, refused: 1},
-		"a ring of three ends":           {endpoints: []registry.Path{hops("there", "a")}, refused: 1},
-		"its neighbours pass":            {endpoints: []registry.Path{hops("there"), ""}, want: []registry.Path{hops("here"), hops("here")}, refused: 1},
-		"a service that came from there": {service: hops("there"), endpoints: []registry.Path{"", ""}, refused: 2},
-		"a fourth hop is the last":       {endpoints: []registry.Path{hops("a", "b", "c")}, want: []registry.Path{hops("here"), hops("a", "b", "c", "here")}},
-		"a fifth counts as a loop":       {endpoints: []registry.Path{hops("a", "b", "c", "d")}, refused: 1},
-		"a service without endpoints":    {want: []registry.Path{hops("here")}},
-		"one without that came by there": {service: hops("there"), refused: 1},
+		"from the source itself":                       {endpoints: []registry.Path{"", ""}, want: []registry.Path{hops("here"), hops("here"), hops("here")}},
+		"from another registry":                        {endpoints: []registry.Path{hops("a")}, want: []registry.Path{hops("here"), hops("a", "here")}},
+		"the service's path is its own":                {service: hops("a"), endpoints: []registry.Path{"", hops("b")}, want: []registry.Path{hops("a", "here"), hops("a", "here"), hops("b", "here")}},
+		"from the target":                              {endpoints: []registry.Path{hops("there")}, refused: 1},
+		"a ring of three ends":                         {endpoints: []registry.Path{hops("there", "a")}, refused: 1},
+		"its neighbours pass":                          {endpoints: []registry.Path{hops("there"), ""}, want: []registry.Path{hops("here"), hops("here")}, refused: 1},
+		"a service from the target":                    {service: hops("there"), endpoints: []registry.Path{"", ""}, refused: 2},
+		"a fourth hop is the last":                     {endpoints: []registry.Path{hops("a", "b", "c")}, want: []registry.Path{hops("here"), hops("a", "b", "c", "here")}},
+		"a fifth counts as a loop":                     {endpoints: []registry.Path{hops("a", "b", "c", "d")}, refused: 1},
+		"a service without endpoints":                  {want: []registry.Path{hops("here")}},
+		"one without endpoints that passed the target": {service: hops("there"), refused: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -299,14 +299,14 @@ func TestRules(t *testing.T) {
 		left  bool
 	}{
 		"none":                     {want: in},
-		"keep, and what is fixed":  {rules: metadata.Rules{Keep: []string{"env"}}, want: registry.Attributes{"env": "prod", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"keep, and fixed keys":     {rules: metadata.Rules{Keep: []string{"env"}}, want: registry.Attributes{"env": "prod", "meshHostAddr": "a:1", "xdsb": "m"}},
 		"drop by pattern":          {rules: metadata.Rules{Drop: []string{"k8s.io/*", "mesh*"}}, want: registry.Attributes{"env": "prod", "version": "v1", "meshHostAddr": "a:1", "xdsb": "m"}},
 		"drop wins over keep":      {rules: metadata.Rules{Keep: []string{"*"}, Drop: []string{"env", "version", "k8s.io/app"}}, want: registry.Attributes{"meshHostAddr": "a:1", "xdsb": "m"}},
 		"rename":                   {rules: metadata.Rules{Keep: []string{"env"}, Rename: map[string]string{"env": "stage"}}, want: registry.Attributes{"stage": "prod", "meshHostAddr": "a:1", "xdsb": "m"}},
 		"rename onto another":      {rules: metadata.Rules{Drop: []string{"k8s.io/app"}, Rename: map[string]string{"env": "version"}}, want: registry.Attributes{"version": "v1", "meshHostAddr": "a:1", "xdsb": "m"}, left: true},
 		"values by the new name":   {rules: metadata.Rules{Keep: []string{"env"}, Rename: map[string]string{"env": "stage"}, Values: []metadata.ValueRule{{"stage", "prod", "live"}, {"stage", "live", "x"}}}, want: registry.Attributes{"stage": "live", "meshHostAddr": "a:1", "xdsb": "m"}},
 		"a value that is left out": {rules: metadata.Rules{Keep: []string{"env"}, Values: []metadata.ValueRule{{Key: "env", From: "prod"}}}, want: registry.Attributes{"meshHostAddr": "a:1", "xdsb": "m"}},
-		"add, in place of another": {rules: metadata.Rules{Keep: []string{"env"}, Add: map[string]string{"env": "mesh", "by": "bridge"}}, want: registry.Attributes{"env": "mesh", "by": "bridge", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"add, replacing a value":   {rules: metadata.Rules{Keep: []string{"env"}, Add: map[string]string{"env": "mesh", "by": "bridge"}}, want: registry.Attributes{"env": "mesh", "by": "bridge", "meshHostAddr": "a:1", "xdsb": "m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := tc.rules.Check(); err != nil {
@@ -338,7 +338,7 @@ func TestProjection_InvalidRules(t *testing.T) {
 		"a name for the mark":  {Rename: map[string]string{"a": "xdsb"}},
 		"the unit of weights":  {Rename: map[string]string{"meshHostAddr": "a"}},
 		"a value of the mark":  {Values: []metadata.ValueRule{{Key: "xdsb"}}},
-		"a key that is no key": {Add: map[string]string{"": "x"}},
+		"an empty key":         {Add: map[string]string{"": "x"}},
 	} {
 		if r.Check() == nil {
 			t.Errorf("%s: no error", name)

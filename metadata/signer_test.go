@@ -20,17 +20,17 @@ func markedEntry(value string) registry.Entry {
 
 func TestSigner_MissingMark(t *testing.T) {
 	for name, tc := range map[string]struct{ marked, bare string }{
-		"last in a URL":           {bareURL + "&xdsb=abcdef123", bareURL},
-		"in the middle":           {bareURL + "&xdsb=abcdef123&zone=a", bareURL + "&zone=a"},
-		"first in a URL":          {"tri://h:1/i?xdsb=abcdef123&a=b", "tri://h:1/i?a=b"},
-		"alone in a URL":          {"tri://h:1/i?xdsb=abcdef123", "tri://h:1/i"},
-		"none":                    {bareURL, bareURL},
-		"another parameter's end": {"tri://h:1/i?noxdsb=abcdef123", "tri://h:1/i?noxdsb=abcdef123"},
-		"emptied by another tool": {bareURL + "&xdsb=", bareURL},
-		"last in JSON":            {`{"ip":"10.0.0.1","metadata":{"side":"provider","xdsb":"abcdef123"}}`, `{"ip":"10.0.0.1","metadata":{"side":"provider"}}`},
-		"first in JSON":           {`{"metadata":{"xdsb":"abcdef123","zone":"a"}}`, `{"metadata":{"zone":"a"}}`},
-		"alone in JSON":           {`{"metadata":{"xdsb":"abcdef123"}}`, `{"metadata":{}}`},
-		"JSON cut short":          {`{"metadata":{"xdsb":"abc`, `{"metadata":{"xdsb":"abc`},
+		"last in a URL":               {bareURL + "&xdsb=abcdef123", bareURL},
+		"in the middle":               {bareURL + "&xdsb=abcdef123&zone=a", bareURL + "&zone=a"},
+		"first in a URL":              {"tri://h:1/i?xdsb=abcdef123&a=b", "tri://h:1/i?a=b"},
+		"the only parameter of a URL": {"tri://h:1/i?xdsb=abcdef123", "tri://h:1/i"},
+		"none":                        {bareURL, bareURL},
+		"another parameter's end":     {"tri://h:1/i?noxdsb=abcdef123", "tri://h:1/i?noxdsb=abcdef123"},
+		"emptied by another tool":     {bareURL + "&xdsb=", bareURL},
+		"last in JSON":                {`{"ip":"10.0.0.1","metadata":{"side":"provider","xdsb":"abcdef123"}}`, `{"ip":"10.0.0.1","metadata":{"side":"provider"}}`},
+		"first in JSON":               {`{"metadata":{"xdsb":"abcdef123","zone":"a"}}`, `{"metadata":{"zone":"a"}}`},
+		"the only member in JSON":     {`{"metadata":{"xdsb":"abcdef123"}}`, `{"metadata":{}}`},
+		"JSON cut short":              {`{"metadata":{"xdsb":"abc`, `{"metadata":{"xdsb":"abc`},
 	} {
 		if got := metadata.Bare(markedEntry(tc.marked)).Value; got != tc.bare {
 			t.Errorf("%s: %s\nwant %s", name, got, tc.bare)

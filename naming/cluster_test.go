@@ -80,7 +80,7 @@ func TestClusterRefusals(t *testing.T) {
 		"mixed forms":         "outbound_.80|_.host",
 		"subset with a dot":   "outbound|80|v.1|host",
 		"star inside":         "outbound|80||a.*.b",
-		"wildcard alone":      "outbound|80||*.",
+		"only a wildcard":     "outbound|80||*.",
 		"wildcard of an IP":   "outbound|80||*.[::1]",
 		"64 kB of pipes":      strings.Repeat("|", 64<<10),
 	}

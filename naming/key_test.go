@@ -8,8 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// hostile are what an attacker or an accident puts
-// where a name should be.
+// hostile are invalid names of an attacker or an accident.
 func hostile() map[string]string {
 	return map[string]string{
 		"path traversal":     "../../x",
@@ -38,7 +37,7 @@ func hostile() map[string]string {
 	}
 }
 
-// expectRefused checks what every refusal owes its reader.
+// expectRefused checks the properties of every refusal.
 func expectRefused(t *testing.T, text string, err error) {
 	t.Helper()
 	var typed *naming.Error
@@ -78,7 +77,7 @@ func TestServiceKeyRefusals(t *testing.T) {
 	t.Parallel()
 	cases := map[string]string{
 		"empty":                          "",
-		"interface alone":                "api.Greeter",
+		"only an interface":              "api.Greeter",
 		"too few parts":                  "providers:api.Greeter:1.0",
 		"colon in the group":             "providers:org.apache.Y:::tri",
 		"colon in the version":           "providers:api.Greeter:1:0:g",
@@ -86,7 +85,7 @@ func TestServiceKeyRefusals(t *testing.T) {
 		"unknown category":               "provider:api.Greeter::",
 		"category in upper case":         "PROVIDERS:api.Greeter::",
 		"legacy form where not asked":    "provider::api.Greeter",
-		"no category where not asked":    "api.Greeter:1.0:g",
+		"a category is required":         "api.Greeter:1.0:g",
 		"star, which only a reader says": "providers:api.Greeter:*:*",
 		"version over 128 bytes":         "providers:a.B:" + strings.Repeat("1", 129) + ":",
 		"interface over the limit":       "providers:" + strings.Repeat("a", 600) + "::",
@@ -115,7 +114,7 @@ func TestLegacyServiceKey(t *testing.T) {
 		"provider with version and group": {"provider::api.Greeter:1:g", "providers:api.Greeter:1:g"},
 		"no category":                     {"api.Greeter:1:g", "providers:api.Greeter:1:g"},
 		"no category, empty parts":        {"api.Greeter::", "providers:api.Greeter::"},
-		"a missing part is no shift":      {"providers:api.Greeter:1", ""},
+		"a missing part is an error":      {"providers:api.Greeter:1", ""},
 		"a missing part of the old form":  {"provider:api.Greeter:1", ""},
 		"a colon too many":                {"provider::api.Greeter:1:g:x", ""},
 		"nothing":                         {"", ""},

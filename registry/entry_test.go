@@ -100,7 +100,7 @@ func TestService_Equal(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	t.Run("without keys it is no error", func(t *testing.T) {
+	t.Run("without keys it is not an error", func(t *testing.T) {
 		t.Parallel()
 		if err := (registry.Refused{}).Err(); err != nil {
 			t.Errorf("Err = %v, want nil", err)

@@ -48,7 +48,7 @@ func TestInterest_EachNameOnItsOwn(t *testing.T) {
 	i.Drop("a")
 	i.Add("a")
 	if a := i.Answer("a"); a.Reported || a.Err != nil {
-		t.Errorf("interest anew: %+v", a)
+		t.Errorf("after a second Add: %+v", a)
 	}
 	if untold := i.Unreported(); len(untold) != 1 || untold[0] != "b" {
 		t.Errorf("untold of what the source knows of: %v", untold)

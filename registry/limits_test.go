@@ -124,7 +124,7 @@ func TestLimits_Excess(t *testing.T) {
 	}{
 		{"one more is put", func() { table.Put(service("more", "10.0.0.9")) }, true},
 		{"it is put again", func() { table.Put(service("more", "10.0.0.9")) }, false},
-		{"what nobody knows goes", func() { table.Delete("unknown") }, false},
+		{"an unknown service is deleted", func() { table.Delete("unknown") }, false},
 		{"it goes", func() { table.Delete("more") }, true},
 	} {
 		if step.do(); woken() != step.want {

@@ -149,7 +149,7 @@ func TestCertainty(t *testing.T) {
 		t.Errorf("within the unknown scope: %v", err)
 	}
 	if err := k.Of("bank/b"); err != nil {
-		t.Errorf("beside the unknown scope: %v", err)
+		t.Errorf("outside the unknown scope: %v", err)
 	}
 	table.Stale(lost)
 	if err := reader.Drain().Of("bank/b"); !errors.Is(err, lost) {
@@ -274,7 +274,7 @@ func TestTable_ChangedScopes(t *testing.T) {
 		return d
 	}
 	if d := drained("old"); d.Unknown["old"] == nil {
-		t.Error("what was unknown before is not reported")
+		t.Error("an earlier unknown scope is not reported")
 	}
 	table.Unknown("shop/*", denied)
 	table.Unknown("a", denied)
@@ -326,7 +326,7 @@ func TestCovering(t *testing.T) {
 		}
 		for name, want := range map[registry.Name]int{"a": 1, "ab": 0, "shop/": 2, "shop/x": 2, "shop": 0, "team-x/y": 0, "": 0} {
 			if got, ok := registry.Covering(scopes, name); got != want || ok != (want > 0) {
-				t.Errorf("%q beside %d: %d, want %d", name, len(scopes), got, want)
+				t.Errorf("%q with %d scopes: %d, want %d", name, len(scopes), got, want)
 			}
 		}
 		scopes["*"] = 5
@@ -404,6 +404,6 @@ func TestTableApply(t *testing.T) {
 	table.Stale(errors.New("away"))
 	table.Apply(nil, []registry.Name{"new"})
 	if row, ok := reader.Drain().Rows["new"]; !ok || !row.Found {
-		t.Errorf("what is reported while stale counts as found: %+v", row)
+		t.Errorf("a change that is reported while stale must count as found: %+v", row)
 	}
 }

@@ -242,7 +242,7 @@ func TestElector_Leader(t *testing.T) {
 			a, _ := w.pair()
 			w.put(`{"format":2}`)
 			w.led(nil, time.Minute)
-			a.expect("it left alone", strings.Contains(a.State().LastError, "format 2") && w.text == `{"format":2}`)
+			a.expect("it leaves the record unchanged", strings.Contains(a.State().LastError, "format 2") && w.text == `{"format":2}`)
 		},
 		"a leader that loses its target": func(w *world) {
 			a, b := w.pair()

@@ -115,7 +115,7 @@ func FuzzRecord(f *testing.F) {
 			s.arrives(a)
 		}
 		if r := s.record; r.Term < read.Term || !a.leads() || len(r.Members) != 1 {
-			t.Errorf("record = %+v after term %d, want a alone to lead in no earlier term", r, read.Term)
+			t.Errorf("record = %+v after term %d, want only a to lead, in no earlier term", r, read.Term)
 		}
 	})
 }

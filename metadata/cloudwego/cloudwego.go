@@ -62,7 +62,7 @@ func describe(name, protocol string) format.Descriptor {
 //	instance {"ip":"10.0.0.1","port":8888,"weight":10,…,"metadata":{<tags>,"xdsb":"<mark>"}}
 //
 // The tags are the metadata, and the mark is one of them. So a consumer that requests
-// instances with an exact set of tags gets none of ours. Kitex joins host and port with
+// instances with an exact set of tags gets none of our instances. Kitex joins host and port with
 // a colon, without brackets.
 func NewNacos(name string) func(instance.Options) (*instance.Nacos, error) {
 	return func(o instance.Options) (*instance.Nacos, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 )
 
-// TestWeight_BothDirections: what one format's weight means in another's.
+// TestWeight_BothDirections shows the weight of one format in another.
 func TestWeight_BothDirections(t *testing.T) {
 	for name, tc := range map[string]struct {
 		scale convert.Scale

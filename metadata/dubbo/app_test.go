@@ -31,8 +31,8 @@ func nacosApp(t testing.TB, o dubbo.Options) *dubbo.NacosApp {
 	return n
 }
 
-// capturedApps returns the instances of a captured tree, and of what they depend on
-// what the tree holds.
+// capturedApps returns the instances of a captured tree, and their dependencies in the
+// tree.
 func capturedApps(t testing.TB, z *dubbo.ZooKeeperApp, name string) (entries, extras []registry.Entry) {
 	t.Helper()
 	var tree struct{ Nodes []struct{ Path, Data string } }
@@ -56,8 +56,8 @@ func capturedApps(t testing.TB, z *dubbo.ZooKeeperApp, name string) (entries, ex
 	return entries, extras
 }
 
-// capturedServices returns the instances of captured services that are
-// applications, and what they depend on.
+// capturedServices returns the instances of captured services that are applications, and
+// their dependencies.
 func capturedServices(t testing.TB, n *dubbo.NacosApp, name string) (entries, extras []registry.Entry) {
 	t.Helper()
 	var tree struct {
@@ -137,7 +137,7 @@ func TestDecodeApp_Golden(t *testing.T) {
 	}
 }
 
-// app returns a good instance of an application and what it provides.
+// app returns a valid instance of an application and its document.
 func app() (instance, report registry.Entry) {
 	g := registry.Group{Kind: dubbo.KindApplication, Namespace: "/services", Name: "shop"}
 	return registry.Entry{Group: g, Key: "10.0.0.1:20000", Value: `{"name":"shop","id":"10.0.0.1:20000","address":"10.0.0.1","port":20000,` +
@@ -160,16 +160,16 @@ func TestDecodeApp_InvalidInstance(t *testing.T) {
 		value  string
 		extras []registry.Entry
 	}{
-		"garbage":             {value: "garbage"},
-		"empty":               {value: ""},
-		"Spring Cloud's":      {value: strings.Replace(second, "apache.dubbo.registry.zookeeper", "springframework.cloud.zookeeper.discovery", 1)},
-		"without a class":     {value: strings.Replace(second, `"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance",`, "", 1)},
-		"without a payload":   {value: before(second, `,"payload"`) + `,"payload":null}`},
-		"port 0":              {value: strings.Replace(second, `"port":20000`, `"port":0`, 1)},
-		"without a revision":  {value: strings.Replace(second, `"dubbo.metadata.revision":"r1",`, "", 1)},
-		"of no document":      {value: strings.Replace(second, `"r1"`, `"r2"`, 1)},
-		"local, and says not": {value: strings.Replace(second, `"remote"`, `"local"`, 1)},
-		"endpoints no JSON":   {value: strings.Replace(second, `"dubbo.metadata.revision"`, `"dubbo.endpoints":"[","dubbo.metadata.revision"`, 1)},
+		"garbage":              {value: "garbage"},
+		"empty":                {value: ""},
+		"Spring Cloud's":       {value: strings.Replace(second, "apache.dubbo.registry.zookeeper", "springframework.cloud.zookeeper.discovery", 1)},
+		"without a class":      {value: strings.Replace(second, `"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance",`, "", 1)},
+		"without a payload":    {value: before(second, `,"payload"`) + `,"payload":null}`},
+		"port 0":               {value: strings.Replace(second, `"port":20000`, `"port":0`, 1)},
+		"without a revision":   {value: strings.Replace(second, `"dubbo.metadata.revision":"r1",`, "", 1)},
+		"without its document": {value: strings.Replace(second, `"r1"`, `"r2"`, 1)},
+		"local, and says not":  {value: strings.Replace(second, `"remote"`, `"local"`, 1)},
+		"endpoints not JSON":   {value: strings.Replace(second, `"dubbo.metadata.revision"`, `"dubbo.endpoints":"[","dubbo.metadata.revision"`, 1)},
 		"of a broken document": {
 			value:  strings.Replace(second, `"r1"`, `"r2"`, 1),
 			extras: []registry.Entry{{Group: good.Group, Key: "#metadata/r2", Value: "{"}},
@@ -218,7 +218,7 @@ func TestEncodeApp_Golden(t *testing.T) {
 			t.Errorf("Decode = %s, want ports 20001 and 20002 of one instance, weights 30 and 100", render(services, nil))
 		}
 	})
-	t.Run("a consumer is no provider", func(t *testing.T) {
+	t.Run("a consumer is not a provider", func(t *testing.T) {
 		good := good
 		good.Value = strings.Replace(good.Value, `"r1"`, `"0"`, 1)
 		if services, failures := z.Decode([]registry.Entry{good}, nil); len(services)+len(failures) != 0 || len(z.Dependencies([]registry.Entry{good})) != 0 {
@@ -230,10 +230,10 @@ func TestEncodeApp_Golden(t *testing.T) {
 		good.Value = strings.Replace(good.Value, `"dubbo.metadata.revision"`, `"weight":"7","dubbo.tag":"gray","meta-v":"2.0.0","dubbo.metadata.revision"`, 1)
 		services, _ := z.Decode([]registry.Entry{good}, []registry.Entry{report})
 		if len(services) != 1 || services[0].Endpoints[0].Weight != 7 || services[0].Attributes["dubbo.tag"] != "gray" || services[0].Attributes["meta-v"] != "" {
-			t.Errorf("Decode = %s, want weight 7 and dubbo.tag gray alone", render(services, nil))
+			t.Errorf("Decode = %s, want only weight 7 and dubbo.tag gray", render(services, nil))
 		}
 		if got := text(encode(t, z, services[0])); strings.Contains(got, "gray") {
-			t.Errorf("a tag that nobody asked for is written: %s", got)
+			t.Errorf("a tag is written without the option: %s", got)
 		}
 		if got := text(encode(t, zookeeperApp(t, dubbo.Options{Tags: true}), services[0])); !strings.Contains(got, `"dubbo.tag":"gray"`) {
 			t.Errorf("a tag that was asked for is not: %s", got)
@@ -353,8 +353,8 @@ func TestLayoutOfApplications(t *testing.T) {
 	}
 }
 
-// FuzzApplicationRoundTrip: what was encoded and decoded reports the same
-// endpoints. A service of no application is one of the host's name.
+// FuzzApplicationRoundTrip shows that encoding and decoding keeps the endpoints. A service
+// without an application belongs to an application with the host's name.
 func FuzzApplicationRoundTrip(f *testing.F) {
 	f.Add("api.Greeter", "1.0.0", "g1", "10.0.0.1", uint16(20880), uint32(30), "k", "v", "shop")
 	f.Add("api.Outer$Inner", "", "", "2001:db8::1", uint16(1), uint32(0), "x", "a&b=\"c\"", "a")
@@ -373,7 +373,7 @@ func FuzzApplicationRoundTrip(f *testing.F) {
 			}
 			services, failures := c.Decode(entries, entries)
 			if len(failures) != 0 {
-				t.Fatalf("wrote what it cannot read: %v", failures)
+				t.Fatalf("cannot decode its own entries: %v", failures)
 			}
 			instances, name := 0, cmp.Or(app, entries[0].Group.Name)
 			for _, e := range entries {
@@ -400,14 +400,14 @@ func FuzzDecodeApplication(f *testing.F) {
 		services, _ := z.Decode([]registry.Entry{e}, []registry.Entry{{Group: good.Group, Key: "#metadata/r1", Value: doc}})
 		for _, s := range services {
 			if _, err := z.Encode(s); fails(err) && s.Endpoints[0].Health.Offered() {
-				t.Fatalf("reads what it cannot write: %v", err)
+				t.Fatalf("cannot encode decoded services: %v", err)
 			}
 		}
 	})
 }
 
-// TestDecodeApp_OtherServices: instances of other formats are reported
-// where they are beside one of Dubbo's, and so harm its consumers.
+// TestDecodeApp_OtherServices shows that instances of other formats are reported if they are
+// next to an instance of Dubbo, whose consumers they harm.
 func TestDecodeApp_OtherServices(t *testing.T) {
 	n, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {
@@ -423,10 +423,10 @@ func TestDecodeApp_OtherServices(t *testing.T) {
 		entries  []registry.Entry
 		failures int
 	}{
-		"a service of Kratos":                   {[]registry.Entry{at("shop.grpc", kratos)}, 0},
-		"two of them, and an application":       {[]registry.Entry{at("a.grpc", kratos), at("b.grpc", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 0},
-		"beside an instance of Dubbo's":         {[]registry.Entry{at("shop", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 1},
-		"an instance of Dubbo's that is broken": {[]registry.Entry{at("shop", spoiled)}, 1},
+		"a service of Kratos":             {[]registry.Entry{at("shop.grpc", kratos)}, 0},
+		"two of them, and an application": {[]registry.Entry{at("a.grpc", kratos), at("b.grpc", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 0},
+		"next to an instance of Dubbo":    {[]registry.Entry{at("shop", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 1},
+		"a broken instance of Dubbo":      {[]registry.Entry{at("shop", spoiled)}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, failures := n.Decode(tt.entries, nil); len(failures) != tt.failures {
@@ -436,8 +436,7 @@ func TestDecodeApp_OtherServices(t *testing.T) {
 	}
 }
 
-// TestDecodeApp_Remedy: dubbo-go names its settings otherwise than
-// Java.
+// TestDecodeApp_Remedy shows that the remedy has the settings of Java and of dubbo-go.
 func TestDecodeApp_Remedy(t *testing.T) {
 	z, err := dubbo.NewZooKeeperApp(dubbo.Options{})
 	if err != nil {
@@ -456,8 +455,8 @@ func TestDecodeApp_Remedy(t *testing.T) {
 	}
 }
 
-// TestDecodeApp_OldRevision: Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5 have another key, and
-// store documents that no consumer of Dubbo 3 reads.
+// TestDecodeApp_OldRevision shows the error for Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5, which
+// use another key, and store documents that consumers of Dubbo 3 do not read.
 func TestDecodeApp_OldRevision(t *testing.T) {
 	good, report := app()
 	old := good

@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// odd is a service whose endpoints try to make entries that hide a service
-// from real consumers.
+// odd is a service whose endpoints would make entries that hide a service from real
+// consumers.
 func odd() *registry.Service {
 	s := greeter()
 	hostile := registry.Attributes{
@@ -32,8 +32,8 @@ func odd() *registry.Service {
 	return s
 }
 
-// TestEncode_InvalidEntries: whatever a service is like, each entry is one
-// that real consumers read beside all others.
+// TestEncode_InvalidEntries shows that real consumers can read each entry of any service
+// together with all others.
 func TestEncode_InvalidEntries(t *testing.T) {
 	for name, c := range map[string]metadata.Codec{
 		"interface, ZooKeeper": zookeeper(t, marked()), "interface, Nacos": nacos(t, marked()),
@@ -53,7 +53,7 @@ func TestEncode_InvalidEntries(t *testing.T) {
 	}
 }
 
-// readable fails where real consumers would not read an entry.
+// readable fails the test if real consumers cannot read an entry.
 func readable(t *testing.T, c metadata.Codec, e registry.Entry) {
 	t.Helper()
 	switch c := c.(type) {
@@ -110,7 +110,7 @@ func record(t *testing.T, e registry.Entry) metadata.NacosInstance {
 	return in
 }
 
-// applies fails where consumers by application would not use an instance.
+// applies fails the test if consumers by application do not use an instance.
 func applies(t *testing.T, meta map[string]string) {
 	t.Helper()
 	var endpoints []struct{ Port int }
@@ -120,19 +120,19 @@ func applies(t *testing.T, meta map[string]string) {
 	}
 }
 
-// TestDecode_InvalidRecord is for Nacos what TestDecode_InvalidEntry
-// and TestDecodeApp_InvalidInstance are for ZooKeeper.
+// TestDecode_InvalidRecord is the counterpart of TestDecode_InvalidEntry and
+// TestDecodeApp_InvalidInstance for Nacos.
 func TestDecode_InvalidRecord(t *testing.T) {
 	for name, test := range map[string]struct {
 		codec metadata.Codec
 		bad   string // the metadata
 	}{
-		"interface: no protocol (n03)":         {codec: nacos(t, dubbo.Options{}), bad: `{"path":"api.Greeter"}`},
-		"interface: no metadata (n05)":         {codec: nacos(t, dubbo.Options{}), bad: `{}`},
-		"application: Spring Cloud's (n24)":    {codec: nacosApp(t, dubbo.Options{}), bad: `{"preserved.register.source":"SPRING_CLOUD"}`},
-		"application: no metadata (n25)":       {codec: nacosApp(t, dubbo.Options{}), bad: `{}`},
-		"application: endpoints are no JSON":   {codec: nacosApp(t, dubbo.Options{}), bad: `{"dubbo.metadata.revision":"x","dubbo.metadata.storage-type":"remote","dubbo.endpoints":"["}`},
-		"application: a revision nobody knows": {codec: nacosApp(t, dubbo.Options{}), bad: `{"dubbo.metadata.revision":"x","dubbo.metadata.storage-type":"remote"}`},
+		"interface: no protocol (n03)":        {codec: nacos(t, dubbo.Options{}), bad: `{"path":"api.Greeter"}`},
+		"interface: no metadata (n05)":        {codec: nacos(t, dubbo.Options{}), bad: `{}`},
+		"application: Spring Cloud's (n24)":   {codec: nacosApp(t, dubbo.Options{}), bad: `{"preserved.register.source":"SPRING_CLOUD"}`},
+		"application: no metadata (n25)":      {codec: nacosApp(t, dubbo.Options{}), bad: `{}`},
+		"application: endpoints are not JSON": {codec: nacosApp(t, dubbo.Options{}), bad: `{"dubbo.metadata.revision":"x","dubbo.metadata.storage-type":"remote","dubbo.endpoints":"["}`},
+		"application: an unknown revision":    {codec: nacosApp(t, dubbo.Options{}), bad: `{"dubbo.metadata.revision":"x","dubbo.metadata.storage-type":"remote"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := encode(t, test.codec, one(registry.Endpoint{Host: "10.0.0.1", Port: 1}))

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestNacos_Cluster: a cluster is carried from Nacos to Nacos, and is metadata on the way.
+// TestNacos_Cluster shows that a cluster is kept from Nacos to Nacos, and is metadata elsewhere.
 func TestNacos_Cluster(t *testing.T) {
 	n, z := nacos(t, marked()), zookeeper(t, marked())
 	e := instanceIn("providers:api.Greeter::", "10.0.0.1", "", "")
@@ -39,8 +39,8 @@ func TestNacos_Cluster(t *testing.T) {
 	}
 }
 
-// TestNacosApp_Cluster: the cluster of an application's instance is metadata where the
-// cluster distinguishes instances.
+// TestNacosApp_Cluster shows that the cluster of an application's instance is metadata if
+// the cluster field distinguishes instances.
 func TestNacosApp_Cluster(t *testing.T) {
 	n := nacosApp(t, dubbo.Options{})
 	_, document := app()

@@ -56,7 +56,7 @@ func TestDecode_InvalidEntry(t *testing.T) {
 		"a consumer":                "consumer%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter",
 		"a configurator":            "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3Fcategory%3Dconfigurators",
 		"another interface":         "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Other",
-		"a mark nobody wrote":       "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3Fxdsb%3D%21",
+		"an invalid mark":           "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3Fxdsb%3D%21",
 		"more than 512 parameters":  "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3F" + manyParams(),
 		"an unspecified IP address": "tri%3A%2F%2F0.0.0.0%3A1%2Fapi.Greeter",
 	} {
@@ -118,8 +118,8 @@ func TestDecode_ProviderURLs(t *testing.T) {
 	}
 }
 
-// TestDecode_Defaults: consumers of Dubbo read default.version as version if there is no
-// version.
+// TestDecode_Defaults shows that default.version is used if there is no version, like in
+// consumers of Dubbo.
 func TestDecode_Defaults(t *testing.T) {
 	const defaults = "default.version=1.0.0&default.group=blue&default.weight=50&default.timeout=3000&default.dubbo.tag=gray"
 	for name, tt := range map[string]struct{ query, key, service, endpoint string }{
@@ -166,7 +166,7 @@ func TestDecode_Defaults(t *testing.T) {
 	}
 }
 
-// TestEncode_DefaultPrefix: a key that consumers would read as another is left out.
+// TestEncode_DefaultPrefix shows that a key that consumers would interpret is left out.
 func TestEncode_DefaultPrefix(t *testing.T) {
 	s := greeter()
 	s.Attributes["default.version"] = "9"

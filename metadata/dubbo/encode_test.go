@@ -92,8 +92,8 @@ func TestEncode_SharedAddress(t *testing.T) {
 	}
 }
 
-// TestEncode_NoWeight: it says what dubbo-go's own say, beside which
-// another would get all calls, or none.
+// TestEncode_NoWeight shows that a missing weight is written like dubbo-go writes it. With
+// another weight the provider would get all calls, or none.
 func TestEncode_NoWeight(t *testing.T) {
 	for name, c := range map[string]struct {
 		release string
@@ -167,7 +167,8 @@ func TestEncode_Deterministic(t *testing.T) {
 	}
 }
 
-// dubbo-go keeps a provider's old node and its new one apart by it.
+// TestEncode_ZooKeeperTimestamp shows that the stamp changes, by which dubbo-go distinguishes a
+// provider's old node from its new one.
 func TestEncode_ZooKeeperTimestamp(t *testing.T) {
 	stamp := func(change func(*registry.Endpoint)) string {
 		e := registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 3, Zone: "a"}
@@ -194,8 +195,8 @@ func TestEncode_ZooKeeperTimestamp(t *testing.T) {
 	}
 }
 
-// In Nacos dubbo-go keeps the old instance as well if the timestamp of a changed one
-// differs.
+// TestEncode_NacosTimestamp shows that the timestamp does not change in Nacos, where dubbo-go
+// would otherwise also keep the old instance.
 func TestEncode_NacosTimestamp(t *testing.T) {
 	s := greeter()
 	s.Attributes["timestamp"] = "1795231736114"
@@ -214,10 +215,10 @@ func TestEncode_Path(t *testing.T) {
 		want              registry.Path
 		refused           string
 	}{
-		"none":                      {},
-		"the service's":             {service: registry.Path(hops[0] + hops[3]), want: registry.Path(hops[0] + hops[3])},
-		"the endpoint's own first":  {service: registry.Path(hops[0]), endpoint: registry.Path(hops[1]), want: registry.Path(hops[1])},
-		"one that no mark can hold": {service: registry.Path(hops[0] + hops[1] + hops[2] + hops[3] + hops[4]), refused: "at most 4"},
+		"none":                            {},
+		"the service's":                   {service: registry.Path(hops[0] + hops[3]), want: registry.Path(hops[0] + hops[3])},
+		"the endpoint's own first":        {service: registry.Path(hops[0]), endpoint: registry.Path(hops[1]), want: registry.Path(hops[1])},
+		"one that is too long for a mark": {service: registry.Path(hops[0] + hops[1] + hops[2] + hops[3] + hops[4]), refused: "at most 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Path: tt.endpoint})

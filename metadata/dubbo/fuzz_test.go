@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzRoundTrip: what was encoded and decoded is encoded to the same bytes.
+// FuzzRoundTrip shows that a decoded service is encoded to the same bytes again.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("api.Greeter", "1.0.0", "g1", "10.0.0.1", uint16(20880), uint32(30), "serialization", "hessian2", "region1/zone1/")
 	f.Add("api.Outer$Inner", "", "", "2001:db8::1", uint16(1), uint32(0), "x", "a&b=c?d#e%f+g;h", "")
@@ -32,7 +32,7 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 			services, failures := c.Decode(entries, nil)
 			if len(failures) != 0 {
-				t.Fatalf("wrote what it cannot read: %v", failures)
+				t.Fatalf("cannot decode its own entries: %v", failures)
 			}
 			var again []registry.Entry
 			for _, s := range services {
@@ -68,7 +68,7 @@ func FuzzDecodeZooKeeper(f *testing.F) {
 		}
 		for _, s := range services {
 			if _, err := z.Encode(s); fails(err) && s.Endpoints[0].Health.Offered() {
-				t.Fatalf("reads what it cannot write: %v", err)
+				t.Fatalf("cannot encode decoded services: %v", err)
 			}
 		}
 	})

@@ -59,19 +59,19 @@ func encode(t testing.TB, c metadata.Codec, s *registry.Service) []registry.Entr
 	return entries
 }
 
-// fails reports whether an error says that no endpoint can be written.
+// fails reports whether an error means that no endpoint can be written.
 func fails(err error) bool {
 	left := registry.LeftOutBy(err)
 	return left != nil && left.All == registry.Unwritable
 }
 
-// leftOut returns why a codec leaves out some of a service, or all of it.
+// leftOut returns why a codec leaves out parts of a service, or all of it.
 func leftOut(c metadata.Encoder, s *registry.Service) error {
 	_, err := c.Encode(s)
 	return err
 }
 
-// text shows entries as the golden files have them.
+// text returns entries in the form of the golden files.
 func text(entries []registry.Entry) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -80,7 +80,7 @@ func text(entries []registry.Entry) string {
 	return b.String()
 }
 
-// render shows decoded services as the golden files have them.
+// render returns decoded services in the form of the golden files.
 func render(services []*registry.Service, failures []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {
@@ -149,7 +149,7 @@ func nacosEntries(t testing.TB, name string) []registry.Entry {
 	return entries
 }
 
-// greeter is a mesh row with everything that a mesh row can have.
+// greeter is a mesh service with all possible fields.
 func greeter() *registry.Service {
 	return &registry.Service{
 		Name: "greeter.shop.svc.cluster.local:20880", Namespace: "shop", Path: registry.Path(metadata.Hop("mesh")),

@@ -40,7 +40,7 @@ func TestHostileNames(t *testing.T) {
 			s.Interfaces = append(s.Interfaces, registry.Interface{Name: bad})
 			for _, c := range []metadata.Codec{zookeeper(t, marked()), nacos(t, marked())} {
 				if got := encode(t, c, s); len(got) != 1 || !strings.Contains(got[0].Group.Name, "api.Greeter") {
-					t.Errorf("wrote %v, want the good interface alone", got)
+					t.Errorf("wrote %v, want only the valid interface", got)
 				}
 				if err := leftOut(c, s); err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\x00\r\x1b\u202e") {
 					t.Errorf("left out: %q", err)

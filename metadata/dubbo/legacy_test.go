@@ -20,7 +20,7 @@ func instanceIn(service, host, version, group string) registry.Entry {
 	return registry.Entry{Group: registry.Group{Kind: dubbo.Kind, Group: "DEFAULT_GROUP", Name: service}, Key: in.Key(), Value: in.String()}
 }
 
-// TestNacos_LegacyNames: Dubbo up to 2.6 and 2.7.1 leaves empty parts out of the name.
+// TestNacos_LegacyNames shows names of Dubbo up to 2.6 and 2.7.1, without empty parts.
 func TestNacos_LegacyNames(t *testing.T) {
 	n := nacos(t, dubbo.Options{})
 	entries := []registry.Entry{
@@ -56,8 +56,8 @@ func TestNacos_LegacyNames(t *testing.T) {
 	}
 }
 
-// TestNacos_LegacyNamesMeet: what a provider registers under both names is one entry in
-// every target.
+// TestNacos_LegacyNamesMeet shows that a provider that registers under both names is one
+// entry in every target.
 func TestNacos_LegacyNamesMeet(t *testing.T) {
 	n := nacos(t, dubbo.Options{})
 	services, _ := n.Decode([]registry.Entry{
@@ -81,8 +81,8 @@ func TestNacos_LegacyNamesMeet(t *testing.T) {
 	}
 }
 
-// TestNacos_ScopeOfLegacyNames: while a service with a legacy name is unknown, so are
-// the services whose entries in a target may be its own.
+// TestNacos_ScopeOfLegacyNames shows that while a service with a legacy name is unknown, all
+// services are unknown whose entries in a target may belong to it.
 func TestNacos_ScopeOfLegacyNames(t *testing.T) {
 	n := nacos(t, dubbo.Options{})
 	for service, tt := range map[string]struct{ in, out []string }{
@@ -119,8 +119,8 @@ func TestNacos_ScopeOfLegacyNames(t *testing.T) {
 	}
 }
 
-// TestNacos_WritesLegacyNames: with the option, consumers of both spellings find a
-// service.
+// TestNacos_WritesLegacyNames shows that with the option consumers find a service under
+// both names.
 func TestNacos_WritesLegacyNames(t *testing.T) {
 	o := marked()
 	o.LegacyNames = true

@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestPath_RoundTrip: consumers call an interface at the path that its provider
-// names, whichever format they find it in.
+// TestPath_RoundTrip shows that consumers of every format call an interface at the path
+// that its provider names.
 func TestPath_RoundTrip(t *testing.T) {
 	s := &registry.Service{
 		Name: "dubbo-interface:/dubbo/providers:api.Greeter::", Application: "greeter",
@@ -64,7 +64,7 @@ func TestPath_RoundTrip(t *testing.T) {
 	}
 }
 
-// TestPath_Invalid and no other.
+// TestPath_Invalid shows that an invalid path affects only its own endpoint.
 func TestPath_Invalid(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
@@ -73,6 +73,6 @@ func TestPath_Invalid(t *testing.T) {
 		{Group: g, Key: "b", Value: "tri://10.0.0.2:1/api.Greeter"},
 	}, nil)
 	if len(failures) != 1 || failures[0].Entry.Key != "a" || len(services) != 1 || len(services[0].Endpoints) != 1 {
-		t.Errorf("Decode = %s, want an error for entry a alone", render(services, failures))
+		t.Errorf("Decode = %s, want an error only for entry a", render(services, failures))
 	}
 }

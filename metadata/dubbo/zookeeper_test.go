@@ -92,7 +92,8 @@ func TestParents(t *testing.T) {
 	}
 }
 
-// Of what cannot be read all is unknown that it may report, and nothing else.
+// TestZooKeeper_Scopes shows that an unreadable group makes all services unknown that it may have, and
+// no others.
 func TestZooKeeper_Scopes(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	scope := metadata.ScopeOf(z, registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"})

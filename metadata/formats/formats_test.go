@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
 )
 
-// TestAll_Descriptors: each names its entries, and says where they lie.
+// TestAll_Descriptors shows that each format names its entries and their place.
 func TestAll_Descriptors(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, d := range formats.All() {

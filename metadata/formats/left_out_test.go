@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestLeftOut: a service whose only provider is left out has the host that it has once
-// the provider is mended, or none. The default protocol would be another host.
+// TestLeftOut shows that a service whose only provider is left out has the host that it has
+// once the provider is repaired, or no host. The default protocol would be another host.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	read, err := dubbo.NewZooKeeper(dubbo.Options{Root: "/dubbo", Protocol: "tri"})

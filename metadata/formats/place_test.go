@@ -12,8 +12,8 @@ import (
 
 var errUnknown = errors.New("denied")
 
-// TestAll_Places: what a codec decodes lies in its place, as does what a group of it cannot
-// report, and no other place has it.
+// TestAll_Places shows that the place of a codec, and no other, has its services and its
+// unknown groups.
 func TestAll_Places(t *testing.T) {
 	s := &registry.Service{
 		Name: "orders.shop.svc.cluster.local:80", Application: "orders", Interfaces: []registry.Interface{{Name: "api.Orders", Version: "1.0", Group: "g"}},

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ofMesh is a service of a mesh with a hundred endpoints.
+// ofMesh is a mesh service with a hundred endpoints.
 func ofMesh() *registry.Service {
 	s := &registry.Service{
 		Name: "orders.shop.svc.cluster.local:20880", Namespace: "shop", Application: "orders", Protocol: "tri",
@@ -30,7 +30,7 @@ func ofMesh() *registry.Service {
 	return s
 }
 
-// ofRegistry is one of a registry, whose endpoints have more attributes.
+// ofRegistry is a service of a registry, whose endpoints have more attributes.
 func ofRegistry() *registry.Service {
 	s := ofMesh()
 	s.Name, s.Attributes = "spring-cloud:/services/orders", nil

@@ -8,8 +8,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestEncoders_Unwritable: whatever endpoints a format cannot hold, the entries are those
-// of a service without them, and the error says that some are missing.
+// TestEncoders_Unwritable shows that a service with endpoints that a format cannot hold has
+// the entries of a service without them, and an error that names them.
 func TestEncoders_Unwritable(t *testing.T) {
 	t.Parallel()
 	candidates := []registry.Endpoint{
@@ -53,7 +53,7 @@ func TestEncoders_Unwritable(t *testing.T) {
 					}
 					left := registry.LeftOutBy(err)
 					if len(rest) < len(all) && left == nil {
-						t.Fatalf("Encode(%v) = %v, want an error that names what is left out", all, err)
+						t.Fatalf("Encode(%v) = %v, want an error that names the omissions", all, err)
 					}
 				}
 			})
@@ -61,7 +61,8 @@ func TestEncoders_Unwritable(t *testing.T) {
 	}
 }
 
-// TestProjection_OneFormatRefuses: what one format cannot hold, the others have.
+// TestProjection_OneFormatRefuses shows that other formats have the endpoints that one format
+// cannot hold.
 func TestProjection_OneFormatRefuses(t *testing.T) {
 	t.Parallel()
 	all := encoders(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestBadNodes: one node that removes a whole service from real consumers is one
-// error beside the good ones when it is read.
+// TestBadNodes shows that a node that hides a whole service from real consumers is one error,
+// and that the other nodes are decoded.
 func TestBadNodes(t *testing.T) {
 	const dubbo = `{"name":"greeter","id":"x","address":"10.0.0.9","port":9,"payload":` +
 		`{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"x","name":"greeter","metadata":{}}}`
@@ -39,9 +39,9 @@ func TestBadNodes(t *testing.T) {
 			"a parent":     {"providers", ""},
 		},
 		"kitex-zookeeper": {
-			"garbage (x2)":              {"10.0.0.9:9", "garbage"},
-			"no data (x3)":              {"10.0.0.9:9", ""},
-			"a name that is no address": {"x", `{"Weight":10}`},
+			"garbage (x2)":                  {"10.0.0.9:9", "garbage"},
+			"no data (x3)":                  {"10.0.0.9:9", ""},
+			"a name that is not an address": {"x", `{"Weight":10}`},
 		},
 		"plain-zookeeper": {"neither name nor data is an address": {"x", "y"}},
 	}
@@ -67,8 +67,8 @@ func TestBadNodes(t *testing.T) {
 	})
 }
 
-// TestEncode_InvalidNodes: whatever a service is like, each node that is
-// written is one that real consumers read.
+// TestEncode_InvalidNodes shows that real consumers can read each written node of any
+// service.
 func TestEncode_InvalidNodes(t *testing.T) {
 	odd := []registry.Endpoint{
 		{Host: "10.0.0.1", Port: 1},
@@ -107,7 +107,7 @@ func TestEncode_InvalidNodes(t *testing.T) {
 	})
 }
 
-// node fails where the clients of a format would not read a node.
+// node fails the test if the clients of a format cannot read a node.
 func node(t *testing.T, f format, name string, data []byte) {
 	t.Helper()
 	var all struct {
@@ -145,8 +145,7 @@ func node(t *testing.T, f format, name string, data []byte) {
 	}
 }
 
-// record fails where a Nacos server would refuse an instance, or read it as
-// one that gets no calls.
+// record fails the test if a Nacos server would refuse an instance, or not offer it.
 func record(t *testing.T, e registry.Entry) {
 	t.Helper()
 	in, err := metadata.ParseNacosInstance(e.Value)
@@ -158,8 +157,8 @@ func record(t *testing.T, e registry.Entry) {
 	}
 }
 
-// TestForeignInstances: a parent or a service in which another format has entries is
-// known as such.
+// TestForeignInstances shows that entries of another format in a parent or a service are
+// recognised.
 func TestForeignInstances(t *testing.T) {
 	capture := map[string]string{"spring-cloud-zookeeper": "zk-java335-instance-remote-provider", "kratos-zookeeper": "zk-spring-cloud-zookeeper-provider"}
 	each(t, func(t *testing.T, f format) {
@@ -184,7 +183,7 @@ func TestForeignInstances(t *testing.T) {
 	})
 }
 
-// nodes returns the data of a captured tree's instances.
+// nodes returns the data of the instances of a captured tree.
 func nodes(t *testing.T, capture string) (data []string) {
 	t.Helper()
 	if capture == "" {

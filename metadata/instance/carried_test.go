@@ -24,7 +24,7 @@ func codecOf(t *testing.T, name string) metadata.Codec {
 	return nil
 }
 
-// secret is what Spring Cloud Alibaba Dubbo registers.
+// secret is metadata that Spring Cloud Alibaba Dubbo registers.
 func secret() registry.Entry {
 	in := metadata.NacosInstance{
 		IP: "10.0.5.1", Port: 8080, Weight: 1, Healthy: true, Enabled: true, Cluster: "HZ",
@@ -38,8 +38,8 @@ func secret() registry.Entry {
 	return registry.Entry{Group: g, Key: in.Key(), Value: in.String()}
 }
 
-// TestSpringCloud_KeysOfDubbo: consumers of Spring Cloud Alibaba Dubbo find providers by
-// them.
+// TestSpringCloud_KeysOfDubbo shows that keys of Dubbo are kept, by which consumers of
+// Spring Cloud Alibaba Dubbo find providers.
 func TestSpringCloud_KeysOfDubbo(t *testing.T) {
 	services, failed := codecOf(t, "spring-cloud-nacos").Decode([]registry.Entry{secret()}, nil)
 	if len(failed) > 0 || len(services) != 1 {
@@ -64,7 +64,7 @@ func TestSpringCloud_KeysOfDubbo(t *testing.T) {
 	})
 }
 
-// TestNacos_Cluster: a cluster is carried from Nacos to Nacos, and is metadata on the way.
+// TestNacos_Cluster shows that a cluster is kept from Nacos to Nacos, and is metadata elsewhere.
 func TestNacos_Cluster(t *testing.T) {
 	services, _ := codecOf(t, "spring-cloud-nacos").Decode([]registry.Entry{secret()}, nil)
 	s := *services[0]
@@ -93,7 +93,7 @@ func TestNacos_Cluster(t *testing.T) {
 	})
 }
 
-// TestNacos_InvalidCluster: a cluster that Nacos does not accept costs itself alone.
+// TestNacos_InvalidCluster shows that a cluster that Nacos does not accept affects only itself.
 func TestNacos_InvalidCluster(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		if f.records == nil {
@@ -110,7 +110,7 @@ func TestNacos_InvalidCluster(t *testing.T) {
 	})
 }
 
-// TestSpringCloud_OldPortOfGRPC: grpc-spring-boot-starter up to 2.5 has another key.
+// TestSpringCloud_OldPortOfGRPC shows the key of grpc-spring-boot-starter up to 2.5.
 func TestSpringCloud_OldPortOfGRPC(t *testing.T) {
 	for name, tt := range map[string]struct {
 		keys map[string]string
@@ -150,7 +150,7 @@ func TestSpringCloud_OldPortOfGRPC(t *testing.T) {
 	}
 }
 
-// TestKratos_Version1: what Kratos 1 registers is named as such.
+// TestKratos_Version1 shows that registrations of Kratos 1 are named in the error.
 func TestKratos_Version1(t *testing.T) {
 	z, ok := codecOf(t, "kratos-zookeeper").(*instance.ZooKeeper)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// hundred is a service of a hundred endpoints.
+// hundred is a service with a hundred endpoints.
 func hundred() *registry.Service {
 	s := one(registry.Endpoint{})
 	s.Attributes = registry.Attributes{"meshHostAddr": "greeter.shop.svc.cluster.local:8080"}
@@ -22,22 +22,21 @@ func hundred() *registry.Service {
 	return s
 }
 
-// TestFormats_Changes: a change of one thing of one endpoint is one changed
-// entry under its old key, or one that goes or comes, and all others are as
-// they were.
+// TestFormats_Changes shows that a change of one field of one endpoint changes, adds or
+// removes one entry, and that all other entries stay the same.
 func TestFormats_Changes(t *testing.T) {
 	for name, change := range map[string]struct {
 		of         func(*registry.Endpoint)
 		goes, same bool // instead of being changed in place; or nothing shows
 	}{
-		"weight only":         {of: func(e *registry.Endpoint) { e.Weight = 7 }},
-		"metadata only":       {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"color": "blue"} }},
-		"locality only":       {of: func(e *registry.Endpoint) { e.Zone = "eu/b" }},
-		"tag only":            {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"dubbo.tag": "gray"} }},
-		"health, and it goes": {of: func(e *registry.Endpoint) { e.Health = registry.Unhealthy }, goes: true},
-		"healthy as expected": {of: func(e *registry.Endpoint) { e.Health = registry.Healthy }, same: true},
-		"port name only":      {of: func(e *registry.Endpoint) { e.PortName = "x" }, same: true},
-		"a user's timestamp":  {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"timestamp": "1"} }},
+		"weight only":              {of: func(e *registry.Endpoint) { e.Weight = 7 }},
+		"metadata only":            {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"color": "blue"} }},
+		"locality only":            {of: func(e *registry.Endpoint) { e.Zone = "eu/b" }},
+		"tag only":                 {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"dubbo.tag": "gray"} }},
+		"health, which removes it": {of: func(e *registry.Endpoint) { e.Health = registry.Unhealthy }, goes: true},
+		"healthy as expected":      {of: func(e *registry.Endpoint) { e.Health = registry.Healthy }, same: true},
+		"port name only":           {of: func(e *registry.Endpoint) { e.PortName = "x" }, same: true},
+		"a user's timestamp":       {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"timestamp": "1"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, f format) {
@@ -60,7 +59,7 @@ func TestFormats_Changes(t *testing.T) {
 	}
 }
 
-// TestEncode_OneOfHundred: the others are not touched.
+// TestEncode_OneOfHundred shows that a change of one endpoint does not change the others.
 func TestEncode_OneOfHundred(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		c := f.codec(t, marked())
@@ -89,7 +88,7 @@ func differences(before, after []registry.Entry) (changed, gone, came int) {
 	return changed, gone, len(after) - len(before) + gone
 }
 
-// TestDecode_Tags: dubbo.tag hides a provider.
+// TestDecode_Tags shows that an endpoint with dubbo.tag is only written with the option.
 func TestDecode_Tags(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Attributes: registry.Attributes{"dubbo.tag": "gray"}})
@@ -114,8 +113,8 @@ func TestDecode_Tags(t *testing.T) {
 	})
 }
 
-// TestDecode_Ports: the ports of one instance are one node or record
-// where the format has room for them, and come back as they were.
+// TestDecode_Ports shows that the ports of one instance are one node or instance if the
+// format allows it, and are decoded as they were encoded.
 func TestDecode_Ports(t *testing.T) {
 	for name, test := range map[string]struct {
 		endpoints []registry.Endpoint
@@ -166,8 +165,8 @@ func TestDecode_Ports(t *testing.T) {
 	}
 }
 
-// TestEncode_UnknownProtocol: an endpoint that no consumer of a format could
-// call is left out with a reason, and no error keeps other formats from it.
+// TestEncode_UnknownProtocol shows that an endpoint that no consumer of a format can call is
+// left out with a reason, and that other formats still have it.
 func TestEncode_UnknownProtocol(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "dubbo"})
@@ -179,8 +178,8 @@ func TestEncode_UnknownProtocol(t *testing.T) {
 	})
 }
 
-// TestWeights: every share that a format can hold comes back as it was, and
-// what it cannot comes back as the nearest.
+// TestWeights shows that a share that a format can hold is decoded as it was encoded, and
+// any other share as the nearest possible one.
 func TestWeights(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		c := f.codec(t, instance.Options{})

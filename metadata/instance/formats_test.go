@@ -11,8 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// greeter is a mesh row that no service key is published for, with everything
-// that such a row can have.
+// greeter is a mesh service without a published service key and with all possible fields.
 func greeter() *registry.Service {
 	return &registry.Service{
 		Name: "greeter.shop.svc.cluster.local:8080", Namespace: "shop", Application: "greeter", Path: registry.Path(metadata.Hop("mesh")),
@@ -30,8 +29,8 @@ func greeter() *registry.Service {
 	}
 }
 
-// TestFormats_PlainRules: a host of the mesh that nobody published a key
-// for is exported under the name that a rule gives it, in every format.
+// TestFormats_PlainRules shows that a mesh host without a published key is exported under
+// the name that a rule gives it, in every format.
 func TestFormats_PlainRules(t *testing.T) {
 	const host = "*.shop.svc.cluster.local"
 	each(t, func(t *testing.T, f format) {
@@ -74,8 +73,8 @@ func TestDecode_Captures(t *testing.T) {
 	})
 }
 
-// TestFormats_RoundTrip: what a bridge wrote comes back with everything but
-// what golden files of this test say is lost.
+// TestFormats_RoundTrip shows that an encoded service is decoded with all its fields, except
+// for those that the golden files of this test show as lost.
 func TestFormats_RoundTrip(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
@@ -90,7 +89,7 @@ func TestFormats_RoundTrip(t *testing.T) {
 	})
 }
 
-// TestMarks: what a bridge wrote is known as its own, at every node.
+// TestMarks shows that the bridge recognises its own mark at every node.
 func TestMarks(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		c := f.codec(t, marked())

@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzRoundTrip: what was encoded and decoded is encoded to the same bytes, in
-// every format.
+// FuzzRoundTrip shows that a decoded service is encoded to the same bytes again, in every
+// format.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("greeter", "10.0.0.1", uint16(8080), uint32(30), "http", "color", "blue", "eu/a", "i1")
 	f.Add("a.b", "2001:db8::1", uint16(1), uint32(0), "grpc", "x", `a"b\`, "", "")
@@ -31,7 +31,7 @@ func FuzzRoundTrip(f *testing.F) {
 			c := f.codec(t, marked())
 			services, failures := c.Decode(entries, nil)
 			if len(failures) != 0 {
-				t.Fatalf("%s: wrote what it cannot read: %v", f.name, failures)
+				t.Fatalf("%s: cannot decode its own entries: %v", f.name, failures)
 			}
 			var back []registry.Entry
 			for _, s := range services {
@@ -45,8 +45,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDecode: whatever is in a registry is read, or is an error, and what
-// is read can be written.
+// FuzzDecode shows that any entry is decoded or is an error, and that decoded entries can be
+// encoded.
 func FuzzDecode(f *testing.F) {
 	for _, capture := range []string{"zk-spring-cloud-zookeeper-provider", "zk-kratos3-hertz-kitex", "nacos-kratos3-hertz-kitex", "nacos-spring-cloud-alibaba-provider"} {
 		for _, form := range formats() {

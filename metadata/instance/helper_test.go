@@ -25,7 +25,7 @@ type format struct {
 	records              func(instance.Options) (*instance.Nacos, error)
 }
 
-// formats are all of them.
+// formats returns all of them.
 func formats() []format {
 	return []format{
 		{name: "spring-cloud-zookeeper", root: "/services", protocol: "http", nodes: springcloud.NewZooKeeper},
@@ -42,7 +42,7 @@ func formats() []format {
 	}
 }
 
-// limit is that of the metadata of an instance.
+// limit returns the limit of the metadata of an instance.
 func (f format) limit() int {
 	if f.nodes != nil {
 		return 8192
@@ -50,7 +50,7 @@ func (f format) limit() int {
 	return metadata.MaxNacosMetadata
 }
 
-// codec makes the codec of a format.
+// codec returns the codec of a format.
 func (f format) codec(t testing.TB, o instance.Options) metadata.Codec {
 	t.Helper()
 	o.Root, o.Protocol = f.root, f.protocol
@@ -80,7 +80,7 @@ func marked() instance.Options {
 	return instance.Options{Mark: metadata.NewMark("shop-migration", "mesh-out")}
 }
 
-// one is a mesh row without interfaces and with one endpoint.
+// one is a mesh service without interfaces and with one endpoint.
 func one(e registry.Endpoint) *registry.Service {
 	return &registry.Service{Name: "greeter.shop.svc.cluster.local:8080", Application: "greeter", Endpoints: []registry.Endpoint{e}}
 }
@@ -94,20 +94,20 @@ func encode(t testing.TB, c metadata.Codec, s *registry.Service) []registry.Entr
 	return entries
 }
 
-// fails reports whether an error says that no endpoint can be written.
+// fails reports whether an error means that no endpoint can be written.
 func fails(err error) bool {
 	left := registry.LeftOutBy(err)
 	return left != nil && left.All == registry.Unwritable
 }
 
-// leftOut returns why a codec leaves out some of a service, or all of it.
+// leftOut returns why a codec leaves out parts of a service, or all of it.
 func leftOut(c metadata.Encoder, s *registry.Service) error {
 	_, err := c.Encode(s)
 	return err
 }
 
-// text shows entries as the golden files have them, with the nodes that store
-// them where they have any.
+// text returns entries in the form of the golden files, with the nodes that store them if
+// there are any.
 func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 	t.Helper()
 	var b strings.Builder
@@ -129,7 +129,7 @@ func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 	return b.String()
 }
 
-// render shows services as the golden files have them.
+// render returns services in the form of the golden files.
 func render(services []*registry.Service, failures []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {

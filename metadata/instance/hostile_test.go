@@ -20,8 +20,8 @@ func hostile() map[string]string {
 	}
 }
 
-// TestHostileNames: a name is written and read back as it is, or refused
-// with a reason, and never reaches another's parent.
+// TestHostileNames shows that a name is encoded and decoded unchanged, or refused with a
+// reason, and is never under another parent.
 func TestHostileNames(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, bad := range hostile() {
@@ -49,8 +49,8 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// TestHostileMetadata: a key or a value is written and read back as it
-// is, or left out with a reason.
+// TestHostileMetadata shows that a key or a value is encoded and decoded unchanged, or left
+// out with a reason.
 func TestHostileMetadata(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, bad := range hostile() {
@@ -77,8 +77,8 @@ func TestHostileMetadata(t *testing.T) {
 	})
 }
 
-// TestEncode_Trim: what identifies an instance stays, what says most
-// comes before what says less, and what found no room is named.
+// TestEncode_Trim shows that required metadata is kept, that more important metadata is
+// preferred, and that the error names the metadata that does not fit.
 func TestEncode_Trim(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
@@ -121,7 +121,7 @@ func TestDecode_InvalidAddresses(t *testing.T) {
 	})
 }
 
-// TestOneAddressTwice: an address is one instance.
+// TestOneAddressTwice shows that one address is one instance.
 func TestOneAddressTwice(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})

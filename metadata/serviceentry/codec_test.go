@@ -48,7 +48,7 @@ type resource struct {
 	Endpoints []serviceentry.Endpoint
 }
 
-// resources returns what a service is written as, by host.
+// resources returns the ServiceEntries of a service, by host.
 func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []resource {
 	t.Helper()
 	entries, err := c.Encode(s)
@@ -75,7 +75,7 @@ func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []resou
 	return out
 }
 
-// fails reports whether an error says that no endpoint can be written.
+// fails reports whether an error means that no endpoint can be written.
 func fails(err error) bool {
 	left := registry.LeftOutBy(err)
 	return left != nil && left.All == registry.Unwritable
@@ -112,7 +112,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 	})
-	t.Run("what is not offered is not written, and the service stays known", func(t *testing.T) {
+	t.Run("an endpoint that is not offered is not written, and the service stays known", func(t *testing.T) {
 		t.Parallel()
 		down := at("10.0.0.1", 1)
 		down.Health = registry.Unhealthy
@@ -173,7 +173,7 @@ func TestEncode(t *testing.T) {
 		entries, err := c.Encode(s)
 		if err == nil || !strings.Contains(err.Error(), "labels \"p255, p256") || !strings.Contains(err.Error(), "left out of 1 endpoint: an endpoint of a ServiceEntry has at most 256") ||
 			!strings.Contains(err.Error(), "attributes \"a032, a033") {
-			t.Errorf("Encode() = %v, want what is left out", err)
+			t.Errorf("Encode() = %v, want the omissions", err)
 		}
 		o, err := serviceentry.NewObject(entries[0].Group, entries, netip.Addr{})
 		if err != nil {
@@ -219,7 +219,7 @@ func TestEncode(t *testing.T) {
 		if !slices.Equal(again[1:], entries[1:]) {
 			t.Errorf("Entries = %+v, want %+v", again, entries)
 		}
-		o.Spec.Resolution = "STATIC" // as nobody writes it
+		o.Spec.Resolution = "STATIC" // an invalid resolution
 		if other := o.Entries(netip.Prefix{}); slices.Equal(other, again) {
 			t.Error("an object with another resolution is as it was written")
 		}
@@ -227,7 +227,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("object %+v, %v; want STATIC", o.Spec, err)
 		}
 	})
-	t.Run("what nobody resolves is left out with a reason, its neighbours are not", func(t *testing.T) {
+	t.Run("an unresolvable host is left out with a reason, others are not", func(t *testing.T) {
 		t.Parallel()
 		only := options()
 		only.IPOnly = true
@@ -297,7 +297,7 @@ func TestEncode_AddressRange(t *testing.T) {
 	}
 }
 
-// A range of one or two addresses has those, and none more.
+// TestEncode_SmallRanges shows that a range of one or two addresses has exactly these.
 func TestEncode_SmallRanges(t *testing.T) {
 	t.Parallel()
 	for text, choices := range map[string]int{"10.0.0.7/32": 1, "10.0.0.6/31": 2, "10.0.0.4/30": 2, "fd00::1/128": 1, "0.0.0.0/0": 32} {
@@ -312,8 +312,9 @@ func TestEncode_SmallRanges(t *testing.T) {
 	}
 }
 
-// The same input gives the same bytes, and only names that istio accepts.
-func TestEncode_Annotation(t *testing.T) {
+// TestEncode_Deterministic shows that equal input gives equal bytes, and only names that
+// Istio accepts.
+func TestEncode_Deterministic(t *testing.T) {
 	t.Parallel()
 	s := dubbo(at("10.0.0.1", 1))
 	long := strings.Repeat("a", 40)
@@ -334,8 +335,8 @@ func TestEncode_Annotation(t *testing.T) {
 	}
 }
 
-// FuzzEncode checks that whatever a registry holds, what goes to istiod keeps
-// istio's rules and the host its registry's suffix.
+// FuzzEncode shows that ServiceEntries of any service follow Istio's rules, and that their
+// hosts have the suffix of the registry.
 func FuzzEncode(f *testing.F) {
 	f.Add("api.Greeter", "1.0", "g", "tri", "10.0.0.1", "k", "v", "r/z/s")
 	f.Add("kubernetes.default.svc.cluster.local", "", "", "", "::1", "../../x", "\x1b[31m", "/")
@@ -376,8 +377,8 @@ func check(t *testing.T, r resource) {
 	}
 }
 
-// TestCodec_SharedAttributes: endpoints have the labels that all of their service share, which
-// sources keep with the service: a subset of the only version has them all.
+// TestCodec_SharedAttributes shows that endpoints have the attributes of their service as
+// labels, so that a subset of the only version has all of them.
 func TestCodec_SharedAttributes(t *testing.T) {
 	t.Parallel()
 	for label, first := range map[string][]string{"": nil, "version": {`#subsets {"label":"version"}`}} {

@@ -9,8 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzParse checks that an endpoint reads as encoding/json reads it, in
-// whatever form it is.
+// FuzzParse shows that an endpoint in any form is parsed like encoding/json parses it.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`{"address":"10.0.0.1","port":20001}`,
@@ -49,7 +48,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzEndpoint checks that an endpoint is written as encoding/json writes it.
+// FuzzEndpoint shows that an endpoint is written like encoding/json writes it.
 func FuzzEndpoint(f *testing.F) {
 	f.Add(uint16(20001), uint32(0), "", "", "")
 	f.Add(uint16(1), uint32(100), "eu-1/eu-1a", "k", "v")

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestZooKeeper_Curator: other programs than Spring's write Curator's JSON as well.
+// TestZooKeeper_Curator shows Curator's JSON of other programs than Spring.
 func TestZooKeeper_Curator(t *testing.T) {
 	const spring = `"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"orders","name":"orders","metadata":{"instance_status":"UP"}}`
 	z, err := springcloud.NewZooKeeper(instance.Options{Root: "/services", Protocol: "http"})
@@ -59,7 +59,7 @@ func TestZooKeeper_Curator(t *testing.T) {
 	}
 }
 
-// TestZooKeeper_Path: the path of an instance is carried to where there is a place for it.
+// TestZooKeeper_Path shows that the path of an instance is kept if the format has one.
 func TestZooKeeper_Path(t *testing.T) {
 	z, err := springcloud.NewZooKeeper(instance.Options{Root: "/services", Protocol: "http"})
 	if err != nil {
