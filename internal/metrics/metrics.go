@@ -1,6 +1,6 @@
-// Package metrics exports the metrics that docs/reference/metrics.md lists. Label values
-// are names of the configuration and values of fixed sets, never a service, an address or
-// the text of an error.
+// Package metrics counts what the bridge does, under the names that
+// docs/reference/metrics.md lists. Labels are names of the configuration and
+// values of fixed sets; no service, address or error text is ever one.
 package metrics
 
 import (
@@ -20,8 +20,8 @@ const Prefix = "xdsbridge_"
 // Build identifies the program that runs.
 type Build struct{ Version, Revision string }
 
-// Metrics is a set of metrics in its own Prometheus registry. It is safe for concurrent
-// use.
+// Metrics is one set of metrics with a registry of its own. It is safe for
+// concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	defined  []Definition
@@ -60,7 +60,7 @@ type Definition struct {
 	Query            Query               // that the metric is for
 }
 
-// New returns metrics without any counts.
+// New returns metrics in which nothing has been counted yet.
 func New(b Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -178,14 +178,14 @@ func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 	m.configRead.WithLabelValues().SetToCurrentTime()
 }
 
-// Forget deletes all series of a registry that is no longer in the configuration.
+// Forget drops every series of a registry that is no longer in the configuration.
 func (m *Metrics) Forget(name string) {
 	for _, v := range m.vectors {
 		v.DeletePartialMatch(prometheus.Labels{"registry": name})
 	}
 }
 
-// ForgetListen deletes the series of an address at which a mesh is no longer served.
+// ForgetListen drops the series of an address at which a mesh is no longer served.
 func (m *Metrics) ForgetListen(registry, listen string) {
 	for _, v := range m.vectors {
 		v.DeletePartialMatch(prometheus.Labels{"registry": registry, "listen": listen})
@@ -200,7 +200,7 @@ func (m *Metrics) ForgetSource(name string) {
 	}
 }
 
-// vector is the common interface of metrics with labels.
+// vector is what all metrics with labels have in common.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(labels prometheus.Labels) int

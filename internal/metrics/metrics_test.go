@@ -354,7 +354,8 @@ func TestMetrics_Connections(t *testing.T) {
 	}
 }
 
-// TestMetrics_Forget shows that only the series of removed registries are deleted.
+// TestMetrics_Forget: what is no longer configured is no longer shown, and nothing else is
+// forgotten with it.
 func TestMetrics_Forget(t *testing.T) {
 	const stream, first, second, other = `streams_total{registry="mesh"}`, `drift_found_total{listen=":15031",registry="mesh"}`,
 		`drift_found_total{listen=":15032",registry="mesh"}`, `drift_found_total{listen="",registry="zk"}`

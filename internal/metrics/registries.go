@@ -118,12 +118,12 @@ func (m *Metrics) Stream(name string) func(ads.Observation) {
 			m.streams.WithLabelValues(name).Inc()
 		case ads.StreamClosed:
 			if o.Err != nil {
-				countError(o.Err)
+				failed(o.Err)
 				m.sessions.WithLabelValues(name).Inc()
 			}
 		case ads.ConnectFailed:
 			if o.Err != nil {
-				countError(o.Err)
+				failed(o.Err)
 			}
 		case ads.ResponseReceived:
 			m.responses.WithLabelValues(name, resourceType(o.Type)).Inc()

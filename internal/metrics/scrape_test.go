@@ -16,7 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// many returns a scrape of a bridge with n services, some of which are unknown.
+// many returns a scrape of a bridge with n services, of which its source cannot
+// report some.
 func many(tb testing.TB, n, unknown int) func() {
 	tb.Helper()
 	table, services := registry.NewTable(), make([]*registry.Service, n)
@@ -65,19 +66,19 @@ func many(tb testing.TB, n, unknown int) func() {
 	}
 }
 
-// TestScrape_Cost shows that a scrape reads a snapshot whose size does not depend on the
-// number of services or of unknown services.
+// TestScrape_Cost: a scrape reads a snapshot, whose size does not
+// depend on how many services there are or are unknown.
 func TestScrape_Cost(t *testing.T) {
 	few := many(t, 10, 4)
 	lots := many(t, 5000, 2000)
 	small, large := testing.AllocsPerRun(20, few), testing.AllocsPerRun(20, lots)
-	if large > small+small/10 { // larger numbers are longer texts
+	if large > small+small/10 { // numbers that are longer texts
 		t.Errorf("%v allocations for 10 services, %v for 5000", small, large)
 	}
 }
 
-// BenchmarkScrapeOfMany is a scrape with 50,000 services, of which 20,000 are unknown. A
-// scrape never calls the loop, so that it delays no write.
+// BenchmarkScrapeOfMany is a scrape at 50,000 services of which 20,000 are
+// unknown. It never asks the loop, so that it delays no write.
 func BenchmarkScrapeOfMany(b *testing.B) {
 	scrape := many(b, 50_000, 20_000)
 	b.ReportAllocs()

@@ -76,7 +76,7 @@ type stateCollector struct {
 	leads, members, expected, leases, conditions *prometheus.Desc
 }
 
-// Describe sends nothing, because the registries are only known from the overview.
+// Describe sends nothing: the overview reports which registries there are.
 func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the overview.
@@ -106,11 +106,10 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 
 // connection sends the state of the connection of a source or a target.
 func (s *stateCollector) connection(out chan<- prometheus.Metric, c admin.Connection, labels ...string) {
-	out <- prometheus.MustNewConstMetric(s.up, prometheus.GaugeValue, gaugeOf(c.Up), labels...)
+	out <- prometheus.MustNewConstMetric(s.up, prometheus.GaugeValue, one(c.Up), labels...)
 	out <- prometheus.MustNewConstMetric(s.reconnects, prometheus.CounterValue, float64(c.Reconnects), labels...)
 	if !c.LastContact.IsZero() {
-		seconds := float64(c.LastContact.UnixMilli()) / 1000
-		out <- prometheus.MustNewConstMetric(s.contact, prometheus.GaugeValue, seconds, labels...)
+		out <- prometheus.MustNewConstMetric(s.contact, prometheus.GaugeValue, float64(c.LastContact.UnixMilli())/1000, labels...)
 	}
 }
 
@@ -122,28 +121,27 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 		direction admin.Direction
 		name      admin.ConditionName
 	}
-	current := make(map[series]bool, len(d.Conditions))
+	holds := make(map[series]bool, len(d.Conditions))
 	for _, c := range d.Conditions {
-		current[series{c.Registry, c.Direction, c.Name}] = true
+		holds[series{c.Registry, c.Direction, c.Name}] = true
 	}
-	sendAll := func(subject string, direction admin.Direction, name, listen string) {
+	each := func(subject string, direction admin.Direction, name, listen string) {
 		for _, c := range admin.ConditionsOf(direction) {
-			value := gaugeOf(current[series{subject, direction, c}])
-			send(s.conditions, value, name, listen, string(direction), string(c))
+			send(s.conditions, one(holds[series{subject, direction, c}]), name, listen, string(direction), string(c))
 		}
 	}
-	sendAll("", admin.OfProcess, "", "")
+	each("", admin.OfProcess, "", "")
 	for _, src := range d.Sources {
-		sendAll(src.Name, admin.OfSource, src.Name, "")
+		each(src.Name, admin.OfSource, src.Name, "")
 	}
 	for _, t := range d.Targets {
-		sendAll(t.Target, admin.OfTarget, t.Registry, t.Listen)
+		each(t.Target, admin.OfTarget, t.Registry, t.Listen)
 	}
 }
 
 func (s *stateCollector) replicas(send sender, r admin.Replicas) {
 	for _, e := range r.Elections {
-		send(s.leads, gaugeOf(e.Role == bridge.RoleLeader), e.Target)
+		send(s.leads, one(e.Role == bridge.RoleLeader), e.Target)
 	}
 	send(s.members, float64(len(r.Members)))
 	send(s.expected, float64(r.Expected))
@@ -200,8 +198,7 @@ func ageOf(since, now time.Time) float64 {
 	return max(0, now.Sub(since).Seconds())
 }
 
-// gaugeOf returns 1 for true and 0 for false.
-func gaugeOf(yes bool) float64 { //nolint:revive // it translates a flag
+func one(yes bool) float64 { //nolint:revive // a flag is what it translates
 	if yes {
 		return 1
 	}
