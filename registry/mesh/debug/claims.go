@@ -10,47 +10,62 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// claimSet records which client claims which key, and decides when a claim ends. It
-// does no I/O and gets the time from its caller.
+// claimSet records which client publishes which key, and decides when such a claim ends. It
+// does no I/O, and its caller passes the time. It is owned by Run's goroutine.
+//
+//	connections of the node                          the claim ends
+//	one publishes it                                 not
+//	one cannot be read, or this key cannot           not
+//	one publishes the key at another address         at once
+//	one publishes its services, without this key     after grace
+//	none has published services                      after connectionGrace, but not before notBefore
+//
+// Time alone ends nothing: a claim ends when every replica was read since its end was due.
+// Every replica must have answered at least once. A replica whose last read failed keeps all
+// claims but the withdrawn ones.
 type claimSet struct {
+	// Immutable.
 	grace, connectionGrace time.Duration
 
 	claims map[claimKey]*claim
-	// Before notBefore, no claim ends whose connection ended: an istiod came up and
-	// its clients may not have come back yet.
-	notBefore   time.Time
-	nextEnd     time.Time // when the next claim ends; zero: none by time alone
-	absentCount int       // claims that no client makes, and that have not ended
+
+	// notBefore is set after a replica started, whose clients may not have reconnected yet.
+	notBefore time.Time
+
+	nextEnd     time.Time // when a reading can end the next claim; zero: none
+	absentCount int       // claims that no connection publishes
 }
 
-// maxAbsent bounds the claims that no client makes: while a replica does not answer,
+// maxAbsent bounds the claims that no connection publishes. While a replica does not answer,
 // none of them can end.
 const maxAbsent = 10000
 
+// claimKey identifies a claim: a node publishes the address of a key.
 type claimKey struct {
 	node    string
 	key     naming.ServiceKey
 	address naming.HostAddress
 }
 
+// claim is the state of a claim.
 type claim struct {
-	client      string    // the connection that made it last
-	absentSince time.Time // since when no connection makes it; zero: one does
-	withdrawn   bool      // a connection of the node is open and does not make it
+	client      string    // the last connection that published it
+	absentSince time.Time // since when no connection publishes it; zero: one does
+	withdrawn   bool      // a connection of the node publishes its services, without this key
 }
 
-// readingCertainty is how reliable the readings are.
+// readingCertainty is how reliable the readings are together.
 type readingCertainty struct {
-	complete bool      // every listed replica answered at some time
-	fresh    bool      // every listed replica answered last time
-	asOf     time.Time // the oldest of the last readings of those that answered
+	complete bool      // every listed replica answered at least once
+	fresh    bool      // every listed replica answered the last time
+	asOf     time.Time // when the oldest of the last readings began
 }
 
-// nodePublication is what the connections of one nodePublication publish together.
+// nodePublication is the union of the publications of a node's connections.
 type nodePublication struct {
 	keys       map[naming.ServiceKey]bool
-	registered bool // one of them published its services
-	unread     bool // one of them cannot be read
+	registered bool // some connection has published its services
+	unread     bool // some connection cannot be read
 	unreadKeys []naming.ServiceKey
 }
 
@@ -58,7 +73,7 @@ func newClaimSet(grace, connectionGrace time.Duration) *claimSet {
 	return &claimSet{grace: grace, connectionGrace: connectionGrace, claims: make(map[claimKey]*claim)}
 }
 
-// update applies what all clients publish now and removes the claims that ended.
+// update applies the publications of all connected clients, and removes the claims that end.
 func (s *claimSet) update(clients iter.Seq[*connectedClient], known readingCertainty, now time.Time) {
 	nodes := make(map[string]*nodePublication)
 	current := make(map[claimKey]bool)
@@ -92,12 +107,12 @@ func (s *claimSet) update(clients iter.Seq[*connectedClient], known readingCerta
 	}
 }
 
-// evict removes absent claims: of those that map a key to the same address all but
-// the newest, and then the oldest.
+// evict removes absent claims. Among claims that map the same key to the same address, it keeps
+// the newest. Then it removes the oldest claims above the bound.
 func (s *claimSet) evict(current map[claimKey]bool) {
 	var absent []claimKey
 	for k, c := range s.claims {
-		if !current[k] && !c.absentSince.IsZero() { // otherwise its client is there and cannot be read
+		if !current[k] && !c.absentSince.IsZero() { // zero: its client is connected and cannot be read
 			absent = append(absent, k)
 		}
 	}
@@ -115,13 +130,12 @@ func (s *claimSet) evict(current map[claimKey]bool) {
 	s.absentCount = len(s.claims) - len(current)
 }
 
-// updateAbsent decides on a claim that no client makes. A claim that a connected
-// client withdrew ends after the grace, and at once if it maps the key to another
-// address. A claim whose connection ended waits for the client to come back. Time
-// alone ends nothing: it requires a later reading.
-func (s *claimSet) updateAbsent(k claimKey, c *claim, n *nodePublication, known readingCertainty, now time.Time) {
+// updateAbsent updates or ends a claim that no connection publishes. See claimSet.
+func (s *claimSet) updateAbsent(
+	k claimKey, c *claim, n *nodePublication, known readingCertainty, now time.Time,
+) {
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
-		*c = claim{client: c.client} // it may still be made
+		*c = claim{client: c.client} // it may still be published
 		return
 	}
 	if c.absentSince.IsZero() {
@@ -143,6 +157,7 @@ func (s *claimSet) updateAbsent(k claimKey, c *claim, n *nodePublication, known 
 	}
 }
 
+// endOf returns when a claim may end.
 func (s *claimSet) endOf(c *claim) time.Time {
 	if c.withdrawn {
 		return c.absentSince.Add(s.grace)
@@ -153,6 +168,7 @@ func (s *claimSet) endOf(c *claim) time.Time {
 	return s.notBefore
 }
 
+// add adds the publication of one connection.
 func (n *nodePublication) add(p *metadata.Publication) {
 	n.registered = n.registered || !p.Silent && !p.Unread
 	n.unread = n.unread || p.Unread
@@ -162,6 +178,7 @@ func (n *nodePublication) add(p *metadata.Publication) {
 	}
 }
 
+// mapping returns the mapping of all claims.
 func (s *claimSet) mapping() metadata.Mapping {
 	return metadata.NewMapping(func(yield func(metadata.Claim) bool) {
 		for k, c := range s.claims {

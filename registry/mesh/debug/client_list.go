@@ -16,35 +16,38 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// maxClient bounds the text of one client, which is held in memory.
-const maxClient = 8 << 20
+// maxClientBytes bounds the text of one client, which has to fit into memory.
+const maxClientBytes = 8 << 20
 
-// connectedClient is one connection to a replica. It is never written once decoded.
+// connectedClient is one connection of a client to a replica. It is immutable.
 type connectedClient struct {
 	id          string
 	node        string // the id without the number of the connection: pod.namespace
 	connectedAt time.Time
-	publication *metadata.Publication // nil: the client has no such label, or is a bridge
-	skipped     []metadata.PublicationError
 
-	unread  error     // why it could not be read; it may publish anything
-	retryAt time.Time // when it is read again
+	// publication is nil if the client does not publish keys, or is a bridge.
+	publication *metadata.Publication
+	skipped     []metadata.PublicationError // keys that cannot be parsed
+
+	unread  error     // why the client could not be read; it may publish any key
+	retryAt time.Time // when to read an unread client again
 }
 
-// clientList is a clientList to adsz or connections.
+// clientList is the content of a page: adsz or connections.
 type clientList struct {
-	clients  map[string]*connectedClient
-	nameless int       // clients whose id could not be read
-	clock    time.Time // istiod's; at least the newest time in the response
-	skipped  []metadata.PublicationError
+	clients  map[string]*connectedClient // by id
+	nameless int                         // clients whose id could not be read
+	skipped  []metadata.PublicationError // nameless clients
+	clock    time.Time                   // of istiod: the newest time in the response, or later
 	bytes    int64
 }
 
-// clientListDecoder decodes responses to adsz and connections, which have the same form.
+// clientListDecoder decodes adsz and connections, which have the same form.
 type clientListDecoder struct{ o *Options }
 
-// decode decodes a response while it is received, holding the text of one client. An
-// incomplete response is an error.
+// decode decodes a response while it is received. It buffers the text of one client. It fails
+// if the response is incomplete, too large, or not istiod's; the list then has the size that
+// was read.
 func (d *clientListDecoder) decode(body io.Reader) (*clientList, error) {
 	counted := &boundedReader{r: body, remaining: d.o.MaxBytes}
 	resp := &clientList{clients: make(map[string]*connectedClient)}
@@ -60,11 +63,12 @@ func (d *clientListDecoder) decode(body io.Reader) (*clientList, error) {
 		err = &Error{Cause: NotAnswer, Err: fmt.Errorf("the response is not JSON: %w", err)}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = &Error{Cause: Truncated, Err: errors.New("the response stops before its end")}
+		err = &Error{Cause: Truncated, Err: errors.New("the response is incomplete")}
 	}
 	return resp, err
 }
 
+// decodeObject decodes the response, which is one JSON object.
 func (d *clientListDecoder) decodeObject(r *boundedReader, resp *clientList) error {
 	buffered := bufio.NewReader(r)
 	if err := checkBeginning(buffered); err != nil {
@@ -84,18 +88,21 @@ func (d *clientListDecoder) decodeObject(r *boundedReader, resp *clientList) err
 		return err
 	}
 	if total < 0 {
-		return newError(NotAnswer, "the response is JSON, but lists no clients")
+		return newError(NotAnswer, "the response is JSON without a list of clients")
 	}
 	if read := len(resp.clients) + resp.nameless; read < total {
 		return newError(Truncated, fmt.Sprintf("the response lists %d of %d clients", read, total))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return newError(NotAnswer, "something follows the response")
+		return newError(NotAnswer, "more data follows the response")
 	}
 	return nil
 }
 
-func (d *clientListDecoder) decodeMember(dec *json.Decoder, r *boundedReader, resp *clientList, total *int) error {
+// decodeMember decodes one member of the object. It sets total to the number of clients.
+func (d *clientListDecoder) decodeMember(
+	dec *json.Decoder, r *boundedReader, resp *clientList, total *int,
+) error {
 	name, err := dec.Token()
 	switch {
 	case err != nil:
@@ -113,7 +120,7 @@ func (d *clientListDecoder) decodeMember(dec *json.Decoder, r *boundedReader, re
 	}
 }
 
-// decodeClients reads the clients; null is none of them, as Go writes an empty decodeClients.
+// decodeClients decodes the clients. null is an empty list, because Go encodes it like that.
 func (d *clientListDecoder) decodeClients(dec *json.Decoder, r *boundedReader, resp *clientList) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
@@ -135,7 +142,7 @@ func (d *clientListDecoder) decodeClients(dec *json.Decoder, r *boundedReader, r
 	return err
 }
 
-// addClient adds one client; err is what of it could not be read.
+// addClient adds one client. err is why a part of it could not be decoded.
 func (d *clientListDecoder) addClient(s clientStatus, err error, resp *clientList) {
 	if s.ConnectionID == "" {
 		resp.nameless++
@@ -143,7 +150,9 @@ func (d *clientListDecoder) addClient(s clientStatus, err error, resp *clientLis
 		if err != nil {
 			reason = err.Error()
 		}
-		resp.skipped = append(resp.skipped, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(resp.clients)+resp.nameless)), Reason: reason})
+		position := strconv.Itoa(len(resp.clients) + resp.nameless)
+		resp.skipped = append(resp.skipped,
+			metadata.PublicationError{Text: naming.Quote("client " + position), Reason: reason})
 		return
 	}
 	c := &connectedClient{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: parseTime(s.ConnectedAt)}
@@ -167,7 +176,10 @@ func (d *clientListDecoder) addClient(s clientStatus, err error, resp *clientLis
 	c.publication, c.skipped = &p, skipped
 }
 
-func (d *clientListDecoder) parsePublication(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
+// parsePublication parses the keys in the label of a client.
+func (d *clientListDecoder) parsePublication(
+	id string, raw json.RawMessage,
+) (metadata.Publication, []metadata.PublicationError) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
 		return metadata.Publication{Client: id, Unread: true},
@@ -179,13 +191,14 @@ func (d *clientListDecoder) parsePublication(id string, raw json.RawMessage) (me
 	return metadata.ParsePublication(id, *value)
 }
 
+// isOwn reports whether a client is a bridge, whose keys are ignored.
 func (d *clientListDecoder) isOwn(node string, s clientStatus) bool {
 	_, marked := s.Metadata.Labels[metadata.MarkKey]
 	return marked && !d.o.Bridged || slices.Contains(d.o.OwnNodes, node)
 }
 
-// clientStatus is what is read of one client. The labels are those of the node's
-// metadata; others are the pod's once istiod knows the pod.
+// clientStatus is the decoded part of one client. LABELS are the labels in the node's metadata.
+// Other fields have the labels of the pod, once istiod knows the pod.
 type clientStatus struct {
 	ConnectionID string `json:"connectionId"`
 	ConnectedAt  string `json:"connectedAt"` // RFC 3339
@@ -194,8 +207,8 @@ type clientStatus struct {
 	} `json:"metadata"`
 }
 
-// parseTime parses a time. An invalid one is the zero time, which still distinguishes
-// connections.
+// parseTime parses a time. It returns the zero time for an invalid one. Connections are
+// still distinguished by their ids.
 func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
@@ -204,8 +217,8 @@ func parseTime(s string) time.Time {
 	return t
 }
 
-// nodeOf removes the counter that istiod appends to the id of a node. The node is the
-// same after the client has connected again, to any replica.
+// nodeOf returns the id without the counter that istiod appends to it. The result stays the same
+// when the client reconnects, to any replica.
 func nodeOf(connection string) string {
 	at := strings.LastIndexByte(connection, '-')
 	if at < 0 || strings.Trim(connection[at+1:], "0123456789") != "" {
@@ -214,7 +227,7 @@ func nodeOf(connection string) string {
 	return connection[:at]
 }
 
-// checkBeginning rejects what is no response of istiod by its first bytes.
+// checkBeginning rejects a response whose first bytes show that it is not istiod's.
 func checkBeginning(r *bufio.Reader) error {
 	start, err := r.Peek(512)
 	text := bytes.TrimLeft(start, " \t\r\n")
@@ -231,12 +244,12 @@ func checkBeginning(r *bufio.Reader) error {
 	return newError(NotAnswer, "the response begins with "+naming.Quote(string(text)))
 }
 
-// boundedReader limits the size of a response, in total and of one client.
+// boundedReader limits the size of a response, and of each client in it.
 type boundedReader struct {
 	r           io.Reader
-	remaining   int64
-	clientBytes int64
-	err         error // which limit was exceeded
+	remaining   int64 // of the whole response
+	clientBytes int64 // read for the current client
+	err         error // the exceeded limit
 }
 
 func (b *boundedReader) Read(p []byte) (int, error) {
@@ -249,7 +262,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	switch {
 	case b.remaining < 0:
 		b.err = newError(TooLarge, "the response is larger than the limit")
-	case b.clientBytes > maxClient:
+	case b.clientBytes > maxClientBytes:
 		b.err = newError(TooLarge, "the response has more than 8 MiB for one client")
 	default:
 		return n, err

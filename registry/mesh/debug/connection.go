@@ -6,17 +6,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Connection to a replica is established by the first request, and replaced after one
-// that did not get through: gRPC waits longer after each failure, and answers every
-// request meanwhile with the error of its last attempt. One goroutine uses it.
+// Connection is a connection to a replica. Get makes it when it is needed. Failed closes it when
+// the replica is unreachable, because gRPC waits longer after each failure, and fails requests
+// meanwhile. It must not be used concurrently.
 type Connection struct {
-	Dial func() (conn grpc.ClientConnInterface, release func(), err error) // see XDSOptions
+	// Dial makes the connection: see XDSOptions.Dial.
+	Dial func() (conn grpc.ClientConnInterface, release func(), err error)
 
 	conn    grpc.ClientConnInterface // nil: none
-	release func()
+	release func()                   // may be nil
 }
 
-// Get returns the connection.
+// Get returns the connection. It fails if Dial does.
 func (c *Connection) Get() (grpc.ClientConnInterface, error) {
 	if c.conn != nil {
 		return c.conn, nil
@@ -29,14 +30,14 @@ func (c *Connection) Get() (grpc.ClientConnInterface, error) {
 	return conn, nil
 }
 
-// Failed closes the connection if the error of a request says that it does not work.
+// Failed closes the connection if the error of a request shows that it does not work.
 func (c *Connection) Failed(err error) {
 	if status.Code(err) == codes.Unavailable {
 		c.Close()
 	}
 }
 
-// Close closes the connection; the next Get establishes another.
+// Close closes the connection. The next Get makes another one.
 func (c *Connection) Close() {
 	if c.conn != nil && c.release != nil {
 		c.release()

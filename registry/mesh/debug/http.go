@@ -15,33 +15,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// transport sends requests to one replica. It is used by one goroutine.
+// transport sends requests to one replica. It is owned by the goroutine of a poller.
 type transport interface {
-	// get requests one page, adsz or connections with its parameters, and passes the
-	// response to read, with the clock of istiod if it has one. The error has a cause.
+	// get requests one page with its parameters, such as connections, and passes the response
+	// to read. clock is istiod's time, or zero if the response has none.
 	get(ctx context.Context, query string, read func(body io.Reader, clock time.Time) error) error
-	// where names the page for people.
+
+	// where returns the location of the page, for the text of errors.
 	where(query string) string
+
+	// close releases the connections.
 	close()
 }
 
-// The ports at which istiod serves its debug interface. MonitoringPort, that of its
-// metrics, serves its version and its time as well.
+// The ports of istiod's debug interface. MonitoringPort also serves istiod's metrics, its
+// version and its time.
 const (
 	MonitoringPort = "15014"
 	httpPort       = "8080"
 )
 
-// maxHeader bounds what istiod may send before the body.
-const maxHeader = 64 << 10
+// maxHeaderBytes bounds the header of a response.
+const maxHeaderBytes = 64 << 10
 
 // httpTransport reads the debug port of one replica.
 type httpTransport struct {
-	o            *HTTPOptions
-	client       *http.Client
-	addresses    []string // host:port, in the order in which they are tried
-	lastAnswered int      // the one that answered last
-	shownAddress int      // the one that where shows
+	// Immutable.
+	o         *HTTPOptions
+	client    *http.Client
+	addresses []string // host:port, in the order in which they are tried
+
+	// Owned by the goroutine of the poller: indexes into addresses.
+	lastAnswered int
+	shownAddress int // returned by where
 }
 
 func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTransport {
@@ -54,7 +60,7 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			// A filtered port must leave time for the next one.
+			// A port that drops packets must leave time for the next one.
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, timeout/3)
 				defer cancel()
@@ -65,8 +71,8 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 				return conn, nil
 			},
 			ResponseHeaderTimeout:  timeout,
-			MaxResponseHeaderBytes: maxHeader,
-			DisableCompression:     true, // the limit counts what is read
+			MaxResponseHeaderBytes: maxHeaderBytes,
+			DisableCompression:     true, // the limit counts uncompressed bytes
 			MaxConnsPerHost:        1,
 		},
 	}}
@@ -90,8 +96,8 @@ func (t *httpTransport) url(port int, query string) *url.URL {
 	return &url.URL{Scheme: "http", Host: t.addresses[port], Path: "/debug/" + page, RawQuery: raw}
 }
 
-// get tries the next port if one is unreachable or does not serve the page. Of
-// several errors it returns the first that is not Unreachable.
+// get implements transport. It tries the next port if one is unreachable or does not serve the
+// page. Of several errors it returns the first that is not Unreachable, if there is one.
 func (t *httpTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	var failed error
 	for i := range t.addresses {
@@ -112,6 +118,7 @@ func (t *httpTransport) get(ctx context.Context, query string, read func(io.Read
 	return failed
 }
 
+// getPort requests a page from one port.
 func (t *httpTransport) getPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
@@ -135,6 +142,7 @@ func (t *httpTransport) getPort(ctx context.Context, u *url.URL, read func(io.Re
 	return read(response.Body, clock)
 }
 
+// authorize adds the token and the cluster to a request.
 func (t *httpTransport) authorize(request *http.Request) error {
 	request.Header.Set("Accept", "application/json")
 	if t.o.ClusterID != "" {
@@ -144,7 +152,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 		return nil
 	}
 	if !t.o.Insecure && !ads.IsLoopback(request.URL.Hostname()) {
-		return newError(Plaintext, "the token is not sent over plain HTTP to another machine")
+		return newError(Plaintext, "not sending the token over plain HTTP to another machine")
 	}
 	token, err := ads.ReadToken(t.o.TokenFile)
 	if err != nil {
@@ -154,7 +162,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 	return nil
 }
 
-// unwrapURL removes the URL of an error, which where shows.
+// unwrapURL removes the URL from an error, because where returns it too.
 func unwrapURL(err error) error {
 	u, ok := errors.AsType[*url.Error](err)
 	if !ok {
@@ -170,17 +178,19 @@ func unwrapURL(err error) error {
 	return &Error{Cause: cause, Err: u.Err}
 }
 
+// refusal returns the error of a response whose status is not 200.
 func refusal(response *http.Response) error {
 	switch code := response.StatusCode; code {
 	case http.StatusUnauthorized:
-		return newError(Unauthorized, "HTTP 401: istiod does not know the client")
+		return newError(Unauthorized, "HTTP 401: istiod does not recognize the client")
 	case http.StatusForbidden:
-		return newError(Forbidden, "HTTP 403: istiod knows the client and does not allow its namespace")
+		return newError(Forbidden, "HTTP 403: istiod does not allow the namespace of the client")
 	case http.StatusNotFound:
-		return newError(NotServed, "HTTP 404: the debug API is not served there")
+		return newError(NotServed, "HTTP 404: the debug API is not served at this address")
 	default:
 		if code >= 300 && code < 400 {
-			return newError(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
+			location := naming.Quote(response.Header.Get("Location"))
+			return newError(NotAnswer, fmt.Sprintf("HTTP %d: not following a redirect to %s", code, location))
 		}
 		start, _ := io.ReadAll(io.LimitReader(response.Body, 512))
 		return newError(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))

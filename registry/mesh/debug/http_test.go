@@ -41,18 +41,18 @@ func TestBadAnswers(t *testing.T) {
 		cause  debug.Cause
 		says   string
 	}{
-		"401":                              {answerWith(401), debug.Unauthorized, "give a token file"},
+		"401":                              {answerWith(401), debug.Unauthorized, "configure a token file"},
 		"403":                              {answerWith(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
 		"403 names the other remedy":       {answerWith(403), debug.Forbidden, "root namespace"},
 		"404":                              {answerWith(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
 		"500":                              {answerWith(500), debug.Refused, "HTTP 500"},
 		"HTML":                             {body("<!DOCTYPE html><html>sign in</html>"), debug.NotAnswer, "HTML"},
 		"plain text":                       {body("hello\x1b[2J"), debug.NotAnswer, `hello\x1b`},
-		"truncated JSON":                   {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "before its end"},
+		"truncated JSON":                   {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "is incomplete"},
 		"truncated between two clients":    {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"},`), debug.Truncated, ""},
 		"fewer clients than it says":       {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"}]}`), debug.Truncated, "1 of 2"},
 		"nothing at all":                   {body(""), debug.Truncated, ""},
-		"other JSON is not an empty list":  {body(`{"error":"busy"}`), debug.NotAnswer, "lists no clients"},
+		"other JSON is not an empty list":  {body(`{"error":"busy"}`), debug.NotAnswer, "without a list of clients"},
 		"a JSON list is not an empty list": {body(`[]`), debug.NotAnswer, ""},
 		"JSON null is not an empty list":   {body(`null`), debug.NotAnswer, ""},
 		"broken JSON":                      {body(`{"totalClients":0,}`), debug.NotAnswer, "JSON"},

@@ -13,10 +13,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Lister lists the replicas of istiod, as Options.Replicas does.
+// Lister lists the replicas of istiod, in the form of Options.Replicas.
 type Lister = func(ctx context.Context) ([]string, error)
 
-// Static lists the same replicas for ever.
+// Static returns a Lister that always lists the same replicas.
 func Static(replicas ...string) Lister {
 	return func(context.Context) ([]string, error) { return replicas, nil }
 }
@@ -26,8 +26,9 @@ type Lookup interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-// DNS lists the addresses of a name, given as host or host:port. The name of a
-// headless Service has every replica; that of any other leads to one at a time.
+// DNS returns a Lister of the addresses of a name, which is host or host:port. A headless
+// Service resolves to every replica, any other Service to one address that reaches one replica
+// at a time.
 func DNS(resolver Lookup, name string) Lister {
 	return func(ctx context.Context) ([]string, error) {
 		host, port, err := net.SplitHostPort(name)
@@ -49,16 +50,17 @@ func DNS(resolver Lookup, name string) Lister {
 	}
 }
 
-// Endpoints lists the endpoints of istiod's own cluster, as xDS reports them. The
-// zero value has none yet. It is safe for concurrent use.
+// Endpoints lists the endpoints of istiod's own cluster, as xDS reports them. The zero value is
+// ready for use, and has none yet. It is safe for concurrent use.
 type Endpoints struct {
+	// Guarded by mu.
 	mu       sync.Mutex
 	replicas []string
-	known    chan struct{} // closed once there are any; made by the first caller
+	known    chan struct{} // closed once there are any; made by ready
 }
 
-// Set replaces the replicas. An empty list is ignored: without news of istiod, the
-// last known replicas are asked.
+// Set replaces the replicas. It ignores an empty list, so that the last known replicas are
+// used while istiod is unreachable.
 func (e *Endpoints) Set(replicas []string) {
 	if len(replicas) == 0 {
 		return
@@ -87,21 +89,22 @@ func (e *Endpoints) Replicas(context.Context) ([]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.replicas) == 0 {
-		return nil, errors.New("the endpoints of istiod are not known yet")
+		return nil, errors.New("endpoints of istiod not known yet")
 	}
 	return slices.Clone(e.replicas), nil
 }
 
-// EndpointsTimeout is how long to wait for the endpoints of istiod's own service,
-// before its address is asked, behind which one replica answers.
+// EndpointsTimeout is how long Behind should wait for the endpoints of istiod's own service.
+// Its address is used after that, and reaches only one replica.
 const EndpointsTimeout = 20 * time.Second
 
-// Behind lists every replica behind a name, host or host:port: the known endpoints,
-// at the port of the name. Without any it waits until timeout has passed since the
-// first call, and then asks the resolver as DNS does. The result is for one goroutine.
+// Behind returns a Lister of the replicas behind a name, which is host or host:port. It lists
+// the known endpoints, at the port of the name. While there are none, it waits until timeout
+// has passed since the first call, and then resolves the name like DNS. The Lister is for one
+// goroutine.
 func (e *Endpoints) Behind(resolver Lookup, name string, timeout time.Duration) Lister {
 	resolved := DNS(resolver, name)
-	_, port, _ := net.SplitHostPort(name) // or none
+	_, port, _ := net.SplitHostPort(name) // empty if the name has no port
 	var start time.Time
 	return func(ctx context.Context) ([]string, error) {
 		if start.IsZero() {
@@ -135,8 +138,8 @@ func (e *Endpoints) Behind(resolver Lookup, name string, timeout time.Duration) 
 	}
 }
 
-// ServiceOf returns istiod's own service, by its address as host:port and the domain
-// of the cluster. It is false if the address is not the name of a Kubernetes Service.
+// ServiceOf returns the host address of istiod's own service. address is host:port, domain that
+// of the cluster. It returns false if address is not the name of a Kubernetes Service.
 func ServiceOf(address, domain string) (naming.HostAddress, bool) {
 	host, port, noPort := net.SplitHostPort(address)
 	service, noService := naming.ParseKubernetesHost(kubernetesHost(host, domain))

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Listing is a result of a Lister.
+// Listing is the result of a Lister.
 type Listing struct {
 	Replicas []string
 	Err      error
 }
 
-// List calls list every interval, sooner after a failure, until ctx ends, and sends
-// each result. An empty list is an error.
+// List calls list every interval until ctx ends, and sends each result. After a failure it
+// waits at most a second. An empty list is an error.
 func List(ctx context.Context, list Lister, interval, timeout time.Duration, listings chan<- Listing) {
 	Repeat(ctx, func() time.Duration {
 		l := listOnce(ctx, list, timeout)
@@ -28,7 +28,7 @@ func List(ctx context.Context, list Lister, interval, timeout time.Duration, lis
 	})
 }
 
-// Repeat calls do until ctx ends, at once and then after each returned wait.
+// Repeat calls do at once, and then after each returned wait, until ctx ends.
 func Repeat(ctx context.Context, do func() (wait time.Duration)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -42,12 +42,13 @@ func Repeat(ctx context.Context, do func() (wait time.Duration)) {
 	}
 }
 
+// listOnce calls list with a timeout.
 func listOnce(ctx context.Context, list Lister, timeout time.Duration) Listing {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	replicas, err := list(ctx)
 	if err == nil && len(replicas) == 0 {
-		err = errors.New("no replica of istiod is listed")
+		err = errors.New("no replicas of istiod listed")
 	}
 	return Listing{replicas, err}
 }

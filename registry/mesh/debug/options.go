@@ -22,60 +22,75 @@ const (
 	DefaultMaxBytes        = 16 << 20
 )
 
-// Options say from where and how the mapping is read. Zero durations and sizes are
-// the defaults above.
+// Options configure where and how the mapping is read. Zero durations and sizes are the
+// defaults above.
 type Options struct {
-	// Replicas lists every replica of istiod: for HTTP as host or host:port, for xDS
-	// as the argument of XDSOptions.Dial. After an error or an empty list the last
-	// list is kept. See Static, DNS and Endpoints. Required.
+	// Replicas lists every replica of istiod: for HTTP as host or host:port, for xDS as the
+	// argument of XDSOptions.Dial. After an error or an empty list the last list is used. See
+	// Static, DNS and Endpoints. Required.
 	Replicas Lister
 
-	HTTP *HTTPOptions // exactly one of the two
+	// HTTP or XDS must be set, but not both.
+	HTTP *HTTPOptions
 	XDS  *XDSOptions
 
-	Interval time.Duration // between two readings of a replica
+	Interval time.Duration // between two reads of a replica
 	Timeout  time.Duration // of one request to one replica
 	MaxBytes int64         // of one response: the list of connections, or one client
 
-	Grace           time.Duration // how long a key is kept that a connected client withdraws
-	ConnectionGrace time.Duration // how long the keys of a client are kept whose connection ended
+	// Grace is how long a key is kept after a connected client withdrew it. ConnectionGrace
+	// is how long keys are kept after the connection of their client ended.
+	Grace           time.Duration
+	ConnectionGrace time.Duration
 
-	// OwnNodes are nodes, as istiod shows them (`pod.namespace`), whose keys are
-	// skipped, like those of nodes with the label metadata.MarkKey: a bridge must not
-	// import what a bridge publishes.
+	// OwnNodes are nodes in istiod's form `pod.namespace` whose keys are ignored. The keys of
+	// nodes with the label metadata.MarkKey are ignored too: a bridge must not import the keys
+	// that a bridge publishes.
 	OwnNodes []string
-	Bridged  bool // read the keys that bridges publish too, which is what a consumer wants
-	Legacy   bool // read keys in the forms of naming.ParseLegacyServiceKey too
+
+	// Bridged reads the keys that bridges publish too. Consumers need it.
+	Bridged bool
+
+	// Legacy reads keys in the forms of naming.ParseLegacyServiceKey too.
+	Legacy bool
 
 	Log     *slog.Logger      // nil: nothing is logged
-	Observe func(Observation) // nil, or called after each request, concurrently
+	Observe func(Observation) // called after each request, concurrently; may be nil
 }
 
-// HTTPOptions say how istiod's debug port is read: at http://replica/debug by
-// MonitoringPort and then 8080, unless the replica has a port. Without a token istiod
-// allows it to loopback only.
+// HTTPOptions configure how istiod's debug port is read. The port is that of the replica, or
+// else MonitoringPort, or else 8080. Without a token istiod allows it only over loopback.
 type HTTPOptions struct {
-	TokenFile string // a service account token of audience istio-ca, read before each request; empty: none
-	ClusterID string // header `clusterid`, for a token of a remote cluster; empty: none
-	Insecure  bool   // send the token over plain HTTP to other machines
+	// TokenFile holds a service account token of audience istio-ca. It is read before each
+	// request; empty: none.
+	TokenFile string
 
-	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
+	// ClusterID is sent as the header `clusterid`, for a token of a remote cluster; empty: not.
+	ClusterID string
+
+	// Insecure allows sending the token to other machines over plain HTTP.
+	Insecure bool
+
+	// Dial replaces net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// XDSOptions say how istiod is read over xDS. istiod answers on its TLS port alone,
-// and to identities of its root namespace.
+// XDSOptions configure how istiod is read over xDS. istiod answers only on its TLS port, and
+// only identities of its root namespace.
 type XDSOptions struct {
-	// Dial returns the connection to a replica, and what releases it, which may be
+	// Dial returns a connection to a replica, and a function that releases it, which may be
 	// nil. It does not wait until the connection is established. Required.
 	Dial func(replica string) (conn grpc.ClientConnInterface, release func(), err error)
-	Node *core.Node // sent on each stream, never written. Required.
+
+	// Node is sent on each stream. It is not changed. Required.
+	Node *core.Node
 }
 
 // Observation is the result of one request to one replica.
 type Observation struct {
 	Replica  string
 	Query    string // adsz, connections or client
-	Bytes    int64  // of the response, as far as it was read
+	Bytes    int64  // read of the response
 	Clients  int    // in the response
 	Duration time.Duration
 	Err      error // an *Error, or nil
@@ -84,20 +99,20 @@ type Observation struct {
 func (o *Options) check() error {
 	switch {
 	case o.Replicas == nil:
-		return errors.New("debug: Replicas is not set")
+		return errors.New("debug: Replicas is required")
 	case (o.HTTP == nil) == (o.XDS == nil):
-		return errors.New("debug: set one of HTTP and XDS")
+		return errors.New("debug: exactly one of HTTP and XDS must be set")
 	case o.XDS != nil && (o.XDS.Dial == nil || o.XDS.Node == nil):
-		return errors.New("debug: XDS requires Dial and Node")
+		return errors.New("debug: XDS.Dial and XDS.Node are required")
 	case o.MaxBytes < 0:
-		return errors.New("debug: MaxBytes is negative")
+		return errors.New("debug: MaxBytes must not be negative")
 	}
 	for name, d := range map[string]time.Duration{
 		"Interval": o.Interval, "Timeout": o.Timeout,
 		"Grace": o.Grace, "ConnectionGrace": o.ConnectionGrace,
 	} {
 		if d < 0 {
-			return fmt.Errorf("debug: %s is negative", name)
+			return fmt.Errorf("debug: %s must not be negative", name)
 		}
 	}
 	return nil

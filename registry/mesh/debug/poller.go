@@ -14,64 +14,74 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// loadShare is how much of its time a replica spends on our requests while many clients
-// are read: after each response, three times its duration is waited.
+// loadShare bounds the share of its time that a replica spends on our requests while many
+// clients are read: the pause after each response is three times the response's duration.
 const loadShare = 0.25
 
-// clientAttempts is how often a client is requested whose id is part of other ids: istiod
-// returns any of them.
+// clientAttempts is how often a client is requested whose id is part of other ids. istiod
+// returns any one of the matching clients.
 const clientAttempts = 4
 
-// retryInterval is after how long a client that could not be read is read again.
+// retryInterval is the wait before an unreadable client is read again.
 const retryInterval = 10 * time.Minute
 
-// reading is what one replica reported of its clients. It is never written once read.
+// reading is the result of reading one replica. It is immutable.
 type reading struct {
 	*clientList
-	readAt    time.Time     // when it was read
-	minUptime time.Duration // the least time for which the replica has been up
+
+	readAt    time.Time     // when the read began
+	minUptime time.Duration // the replica has been up at least that long
 }
 
-// poller reads one replica. The metadata of a connection never changes, so that
-// `connections`, which is short, shows which clients to read. adsz as a whole is much
-// longer: it lists what every client watches.
+// poller reads one replica. It is owned by its goroutine.
+//
+// The metadata of a connection never changes. So the poller reads the page `connections`,
+// which is short, and then only the clients that it does not know. The whole page `adsz` is
+// much longer, because it lists what every client watches.
 type poller struct {
+	// Immutable.
 	o       *Options
 	replica string
+
 	transport
-	lastReading  *reading
-	knownClients map[string]*connectedClient // of the last list, or read before a reading that failed
+
+	lastReading *reading // nil: none
+
+	// knownClients are the clients of lastReading, or those that were read before the last
+	// read failed.
+	knownClients map[string]*connectedClient
 }
 
-// pollResult is what the poller of a replica read.
+// pollResult is the result of one read: a reading or an error.
 type pollResult struct {
 	replica   *polledReplica
-	reading   *reading
-	startedAt time.Time // when the reading began
+	reading   *reading // the same pointer as before if nothing changed
+	startedAt time.Time
 	err       error
 }
 
+// run reads the replica every interval until ctx ends.
 func (p *poller) run(ctx context.Context, r *polledReplica, results chan<- pollResult) {
 	defer p.close()
 	Repeat(ctx, func() time.Duration {
 		start := time.Now()
-		read, err := p.read(ctx)
+		reading, err := p.read(ctx)
 		select {
 		case <-ctx.Done():
-		case results <- pollResult{replica: r, reading: read, startedAt: start, err: err}:
+		case results <- pollResult{replica: r, reading: reading, startedAt: start, err: err}:
 		}
 		return p.o.Interval
 	})
 }
 
-// read returns the present reading, the same pointer as before if nothing changed.
-// Clients that were read before a failure are not read again.
+// read reads the replica. It returns the same pointer as before if nothing changed. Clients
+// that were read before a failure are not read again.
 func (p *poller) read(ctx context.Context) (*reading, error) {
 	start := time.Now()
 	list, err := p.request(ctx, "connections", "connections")
 	switch {
 	case hasCause(err, NotServed), hasCause(err, NotAnswer):
-		return p.readAll(ctx) // whose error says whether anything is served
+		return p.readAll(ctx) // its error tells whether any page is served
 	case err != nil:
 		return nil, err
 	}
@@ -92,11 +102,11 @@ func (p *poller) read(ctx context.Context) (*reading, error) {
 	return p.accept(list, start), nil
 }
 
-// selectUnread returns the listed clients that are known by id, and those to read. One
-// that could not be read is read again after retryInterval.
+// selectUnread divides the listed clients into those that are known and those that have to be
+// read. An unreadable client has to be read again after retryInterval.
 func (p *poller) selectUnread(list *clientList) (kept map[string]*connectedClient, unread []*connectedClient) {
 	kept = make(map[string]*connectedClient, len(list.clients))
-	if list.nameless > 0 { // a client without an id may be any that is missing
+	if list.nameless > 0 { // each may be any of the missing clients
 		maps.Copy(kept, p.knownClients)
 	}
 	now := time.Now()
@@ -117,16 +127,18 @@ func (p *poller) selectUnread(list *clientList) (kept map[string]*connectedClien
 	return kept, unread
 }
 
-// readEach reads clients into kept, one request each, and returns those for which
-// istiod returned others.
-func (p *poller) readEach(ctx context.Context, clients []*connectedClient, kept map[string]*connectedClient) (ambiguous []*connectedClient, err error) {
+// readEach reads clients into kept, with one request each. It returns the clients for which
+// istiod returned only others.
+func (p *poller) readEach(
+	ctx context.Context, clients []*connectedClient, kept map[string]*connectedClient,
+) (ambiguous []*connectedClient, err error) {
 	p.knownClients = maps.Clone(kept)
 	for i, c := range clients {
 		start := time.Now()
 		found, err := p.readClient(ctx, c)
 		switch {
 		case hasCause(err, NotServed):
-			continue // it disconnected since
+			continue // it has disconnected
 		case err != nil:
 			return nil, err
 		case found == nil:
@@ -141,15 +153,15 @@ func (p *poller) readEach(ctx context.Context, clients []*connectedClient, kept 
 	return ambiguous, nil
 }
 
-// pauseAfter waits until a response that took so long is the share of the whole time;
-// false says that ctx ended.
+// pauseAfter waits until the duration of a response is only loadShare of the elapsed time. It
+// returns false if ctx has ended.
 func pauseAfter(ctx context.Context, duration time.Duration) bool {
 	registry.Sleep(ctx, time.Duration(float64(duration)*(1/loadShare-1)))
 	return ctx.Err() == nil
 }
 
-// readClient reads one client; nil says that istiod returned others, whose ids
-// contain that of this one.
+// readClient reads one client. It returns nil if istiod returned only others, whose ids
+// contain the id of the client.
 func (p *poller) readClient(ctx context.Context, c *connectedClient) (*connectedClient, error) {
 	for range clientAttempts {
 		r, err := p.request(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
@@ -166,7 +178,7 @@ func (p *poller) readClient(ctx context.Context, c *connectedClient) (*connected
 	return nil, nil //nolint:nilnil // neither found nor failed
 }
 
-// unreadable returns a client that cannot be read: it may publish anything.
+// unreadable returns a copy of a client that cannot be read, and therefore may publish any key.
 func unreadable(c *connectedClient, err error) *connectedClient {
 	u := *c
 	u.unread, u.retryAt = err, time.Now().Add(retryInterval)
@@ -175,9 +187,11 @@ func unreadable(c *connectedClient, err error) *connectedClient {
 	return &u
 }
 
-// readAmbiguous reads ambiguous clients into kept from the list of all, unless that is too
-// large.
-func (p *poller) readAmbiguous(ctx context.Context, ambiguous []*connectedClient, kept map[string]*connectedClient) error {
+// readAmbiguous reads ambiguous clients into kept, from the list of all clients. If that is too
+// large, they are unreadable.
+func (p *poller) readAmbiguous(
+	ctx context.Context, ambiguous []*connectedClient, kept map[string]*connectedClient,
+) error {
 	all, err := p.request(ctx, "adsz", "adsz")
 	if err != nil && !hasCause(err, TooLarge) {
 		return err
@@ -193,14 +207,14 @@ func (p *poller) readAmbiguous(ctx context.Context, ambiguous []*connectedClient
 	return nil
 }
 
-// readAll reads a replica that lists no connections.
+// readAll reads the list of all clients, for a replica that does not serve `connections`.
 func (p *poller) readAll(ctx context.Context) (*reading, error) {
 	start := time.Now()
 	r, err := p.request(ctx, "adsz", "adsz")
 	if err != nil {
 		return nil, err
 	}
-	if r.nameless > 0 { // a client without an id may be any that is missing
+	if r.nameless > 0 { // each may be any of the missing clients
 		for id, c := range p.knownClients {
 			if r.clients[id] == nil {
 				r.clients[id] = c
@@ -210,6 +224,7 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 	return p.accept(r, start), nil
 }
 
+// accept records a list as the last reading.
 func (p *poller) accept(r *clientList, at time.Time) *reading {
 	next := &reading{clientList: r, readAt: at}
 	for _, c := range r.clients {
@@ -221,7 +236,8 @@ func (p *poller) accept(r *clientList, at time.Time) *reading {
 	return next
 }
 
-// request requests a page within the timeout and reports an observation.
+// request requests a page within the timeout, and reports an observation. name is the name of
+// the query in the observation. The error is an *Error.
 func (p *poller) request(ctx context.Context, name, query string) (*clientList, error) {
 	limited, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()

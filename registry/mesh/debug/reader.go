@@ -12,50 +12,67 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// Run reads until ctx ends, and returns nil once its goroutines ended. It calls
-// changed from one goroutine: after the first reading, or its failure, and then
-// whenever the snapshot changes. A failed reading does not change the mapping.
+// Reader reads the mapping. Its methods may be called from any goroutine.
+type Reader struct {
+	o Options
+}
+
+// New returns a reader that does nothing until Run. The error names the invalid option.
+func New(o Options) (*Reader, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	return &Reader{o: o}, nil
+}
+
+// Run reads until ctx ends, and returns nil once its goroutines have ended. It calls changed
+// from one goroutine: after the first read or its failure, and then whenever the snapshot
+// changes. A failed read does not change the mapping.
 func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &readerLoop{
+	l := &readerLoop{
 		o:        &r.o,
 		results:  make(chan pollResult),
 		claims:   newClaimSet(r.o.Grace, r.o.ConnectionGrace),
 		replicas: make(map[string]*polledReplica),
 	}
 	listings := make(chan Listing)
-	s.group.Go(func() { List(ctx, s.o.Replicas, s.o.Interval, s.o.Timeout, listings) })
-	defer s.group.Wait()
+	l.group.Go(func() { List(ctx, l.o.Replicas, l.o.Interval, l.o.Timeout, listings) })
+	defer l.group.Wait()
 	defer cancel()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case l := <-listings:
-			s.setListing(ctx, l)
-		case res := <-s.results:
-			s.setResult(res)
+		case listing := <-listings:
+			l.setListing(ctx, listing)
+		case res := <-l.results:
+			l.setResult(res)
 		}
-		if s.dirty {
-			s.dirty = false
-			s.publish(changed)
+		if l.dirty {
+			l.dirty = false
+			l.publish(changed)
 		}
 	}
 }
 
-// readerLoop is what Run's goroutine owns. Nothing else touches it.
+// readerLoop is the state of Run's goroutine.
 type readerLoop struct {
-	o         *Options
-	group     sync.WaitGroup
-	results   chan pollResult
+	// Immutable or safe for concurrent use.
+	o       *Options
+	group   sync.WaitGroup  // the goroutines of Run
+	results chan pollResult // from the pollers
+
+	// Owned by Run's goroutine.
+	replicas  map[string]*polledReplica // by address
+	listErr   error                     // why the replicas could not be listed last
 	claims    *claimSet
-	replicas  map[string]*polledReplica
-	listErr   error
-	published *Snapshot
-	dirty     bool // something changed since publish
+	published *Snapshot // the last one; nil: none
+	dirty     bool      // something changed since the last call of publish
 }
 
-// publish updates the claims and reports a snapshot that differs from the last.
+// publish updates the claims, and reports a snapshot if it differs from the last one.
 func (l *readerLoop) publish(changed func(Snapshot)) {
 	now := time.Now()
 	next := Snapshot{Complete: len(l.replicas) > 0, At: now}
@@ -74,7 +91,8 @@ func (l *readerLoop) publish(changed func(Snapshot)) {
 	next.Err = errors.Join(errs...)
 	next.Unread = l.unread()
 	l.claims.notBefore = l.latestStart().Add(l.o.ConnectionGrace)
-	l.claims.update(l.clients(), readingCertainty{complete: next.Complete, fresh: next.Err == nil, asOf: l.asOf()}, now)
+	l.claims.update(l.clients(),
+		readingCertainty{complete: next.Complete, fresh: next.Err == nil, asOf: l.asOf()}, now)
 	if now.Before(l.claims.notBefore) {
 		next.Restarting = l.claims.notBefore
 	}
@@ -82,7 +100,7 @@ func (l *readerLoop) publish(changed func(Snapshot)) {
 	next.Mapping, next.Waiting = l.claims.mapping(), l.claims.absentCount
 	next.SetSkipped(l.skipped())
 	if l.published == nil && next.Err == nil && !answered {
-		return // nothing is known yet, and nothing failed
+		return // no replica has answered or failed yet
 	}
 	if l.published == nil || next.differs(l.published) {
 		l.published = &next
@@ -90,25 +108,27 @@ func (l *readerLoop) publish(changed func(Snapshot)) {
 	}
 }
 
-// logRestart logs when clients begin to be waited for, and when that ends.
-func (l *readerLoop) logRestart(now bool) {
+// logRestart logs the begin and the end of the period in which clients reconnect.
+func (l *readerLoop) logRestart(restarting bool) {
 	before := l.published != nil && !l.published.Restarting.IsZero()
 	switch {
-	case now && !before:
-		l.o.Log.Info("a replica of istiod came up lately, keys are kept until its clients come back", "until", l.claims.notBefore)
-	case before && !now:
-		l.o.Log.Info("the clients of istiod had the time to come back")
+	case restarting && !before:
+		l.o.Log.Info("istiod replica restarted, keeping keys until its clients have had time to reconnect",
+			"until", l.claims.notBefore)
+	case before && !restarting:
+		l.o.Log.Info("reconnect period for istiod's clients is over")
 	}
 }
 
-// isDue reports whether the time has come for a claim, or for the wait, to end.
+// isDue reports whether a claim, or the period in which clients reconnect, can end now.
 func (l *readerLoop) isDue(now time.Time) bool {
-	next := l.claims.nextEnd
-	return !next.IsZero() && !l.asOf().Before(next) || l.published != nil && !l.published.Restarting.IsZero() && !now.Before(l.claims.notBefore)
+	if end := l.claims.nextEnd; !end.IsZero() && !l.asOf().Before(end) {
+		return true
+	}
+	return l.published != nil && !l.published.Restarting.IsZero() && !now.Before(l.claims.notBefore)
 }
 
-// asOf returns the time of the oldest among the last readings of the replicas that
-// answer.
+// asOf returns when the oldest among the last readings of the answering replicas began.
 func (l *readerLoop) asOf() time.Time {
 	var oldest time.Time
 	for _, r := range l.replicas {
@@ -119,7 +139,7 @@ func (l *readerLoop) asOf() time.Time {
 	return oldest
 }
 
-// latestStart returns when the youngest of the replicas that answered came up.
+// latestStart returns when the newest of the replicas that have answered started.
 func (l *readerLoop) latestStart() time.Time {
 	var last time.Time
 	for _, r := range l.replicas {
@@ -130,7 +150,7 @@ func (l *readerLoop) latestStart() time.Time {
 	return last
 }
 
-// readings returns the relevant replicas' readings, in order of address.
+// readings returns the readings that count, in order of the replicas' addresses.
 func (l *readerLoop) readings() iter.Seq[*reading] {
 	return func(yield func(*reading) bool) {
 		for _, address := range slices.Sorted(maps.Keys(l.replicas)) {
@@ -141,6 +161,7 @@ func (l *readerLoop) readings() iter.Seq[*reading] {
 	}
 }
 
+// clients returns the clients of all readings that count.
 func (l *readerLoop) clients() iter.Seq[*connectedClient] {
 	return func(yield func(*connectedClient) bool) {
 		for r := range l.readings() {
@@ -153,7 +174,7 @@ func (l *readerLoop) clients() iter.Seq[*connectedClient] {
 	}
 }
 
-// unread returns why a client cannot be read, nil if all can.
+// unread returns why some client cannot be read; nil: all can.
 func (l *readerLoop) unread() error {
 	for c := range l.clients() {
 		if c.unread != nil {
@@ -163,6 +184,7 @@ func (l *readerLoop) unread() error {
 	return nil
 }
 
+// skipped returns the publications that cannot be parsed.
 func (l *readerLoop) skipped() []metadata.PublicationError {
 	var all []metadata.PublicationError
 	for r := range l.readings() {
@@ -172,18 +194,4 @@ func (l *readerLoop) skipped() []metadata.PublicationError {
 		}
 	}
 	return all
-}
-
-// Reader reads the mapping. Its methods may be called from any goroutine.
-type Reader struct {
-	o Options
-}
-
-// New checks the options and returns a reader that does nothing before Run.
-func New(o Options) (*Reader, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	o.setDefaults()
-	return &Reader{o: o}, nil
 }

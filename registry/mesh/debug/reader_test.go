@@ -433,7 +433,7 @@ func TestReplicas(t *testing.T) {
 			t.Error("Restarting is set, want zero")
 		}
 	})
-	run("clients that come anew with each reading are reported once", func(t *testing.T) {
+	run("clients that reconnect before each read are reported once", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		var logged lines
 		o.Log = slog.New(slog.NewTextHandler(&logged, nil))
@@ -444,11 +444,11 @@ func TestReplicas(t *testing.T) {
 			istiods[0].restart()
 			istiods[0].connect("a.shop", oneA)
 		}
-		if n := logged.count("come back"); n != 1 || w.snapshot().Restarting.IsZero() {
+		if n := logged.count("replica restarted"); n != 1 || w.snapshot().Restarting.IsZero() {
 			t.Errorf("logged the restart %d times, Restarting %v, want once and a time", n, w.snapshot().Restarting)
 		}
 		in(10 * time.Minute)
-		if n := logged.count("had the time to come back"); n != 1 {
+		if n := logged.count("reconnect period"); n != 1 {
 			t.Errorf("logged the end %d times, want once", n)
 		}
 		expect(t, w, "A a")

@@ -6,24 +6,26 @@ import (
 	"time"
 )
 
-// polledReplica is one polledReplica that is being read.
+// polledReplica is a replica of istiod with its newest reading. It is owned by Run's
+// goroutine. Its poller only passes it back.
 type polledReplica struct {
-	address    string
-	cancel     context.CancelFunc
-	reading    *reading  // nil until it answered
-	upSince    time.Time // or earlier, as far as its clients show
-	lastReadAt time.Time // when the last successful reading began
-	err        error
+	address string
+	cancel  context.CancelFunc // of its poller
 
-	// unlisted is set once it is no longer listed. A replica that is not ready leaves
-	// the list and keeps its clients, so that it is read while it answers.
+	reading    *reading // the newest; nil: none yet
+	lastReadAt time.Time
+	err        error     // why the last read failed
+	upSince    time.Time // latest time at which it can have started, judged by its clients
+
+	// unlisted is set while the replica is not listed. A replica that becomes unready leaves
+	// the list but keeps its clients. So it is read while it answers.
 	unlisted bool
 }
 
+// isUsed reports whether the reading counts.
 func (r *polledReplica) isUsed() bool { return !r.unlisted || r.err == nil }
 
-// setListing starts to read new replicas. A replica that is no longer listed is
-// read until it stops answering; only then its reading is dropped.
+// setListing starts to read new replicas, and marks those that are no longer listed.
 func (l *readerLoop) setListing(ctx context.Context, listing Listing) {
 	if listing.Err != nil {
 		listing.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: listing.Err}
@@ -31,7 +33,7 @@ func (l *readerLoop) setListing(ctx context.Context, listing Listing) {
 	if (listing.Err == nil) != (l.listErr == nil) {
 		l.dirty = true
 		if listing.Err != nil {
-			l.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", listing.Err)
+			l.o.Log.Warn("cannot list the replicas of istiod, reading the last known ones", "err", listing.Err)
 		} else {
 			l.o.Log.Info("replicas of istiod listed again", "replicas", len(listing.Replicas))
 		}
@@ -50,29 +52,30 @@ func (l *readerLoop) setListing(ctx context.Context, listing Listing) {
 		r.unlisted = !slices.Contains(listing.Replicas, address)
 		l.dirty = l.dirty || r.unlisted != before
 		if !l.removeUnlisted(r) && r.unlisted && !before {
-			l.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)
+			l.o.Log.Info("replica of istiod no longer listed, reading it while it answers", "replica", address)
 		}
 	}
 }
 
-// removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
-// has not answered for the time within which its clients come back, or another one
-// reports all its clients, and may be the same at another address.
+// removeUnlisted removes an unlisted replica in three cases: it is unreachable, it has not
+// answered for the time in which its clients reconnect, or listed replicas report all its
+// clients. In the last case one of them may be the same process at another address.
 func (l *readerLoop) removeUnlisted(r *polledReplica) (removed bool) {
 	answers := r.err == nil && r.reading != nil
-	gone := !answers && (r.reading == nil || hasCause(r.err, Unreachable) || time.Since(r.lastReadAt) > l.o.ConnectionGrace)
-	if !r.unlisted || !gone && (!answers || l.hasOwnClient(r)) {
+	stopped := !answers &&
+		(r.reading == nil || hasCause(r.err, Unreachable) || time.Since(r.lastReadAt) > l.o.ConnectionGrace)
+	if !r.unlisted || !stopped && (!answers || l.hasOwnClient(r)) {
 		return false
 	}
 	r.cancel()
 	delete(l.replicas, r.address)
 	l.dirty = true
-	l.o.Log.Info("replica of istiod is gone", "replica", r.address)
+	l.o.Log.Info("replica of istiod removed", "replica", r.address)
 	return true
 }
 
-// hasOwnClient reports whether a replica reports a client that may publish something
-// and that no listed replica reports.
+// hasOwnClient reports whether a replica has a client that may publish keys and that no listed
+// replica reports.
 func (l *readerLoop) hasOwnClient(r *polledReplica) bool {
 	for id, c := range r.reading.clients {
 		if c.publication == nil {
@@ -92,6 +95,7 @@ func (l *readerLoop) hasOwnClient(r *polledReplica) bool {
 	return false
 }
 
+// start starts the poller of a replica.
 func (l *readerLoop) start(ctx context.Context, address string) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &polledReplica{address: address, cancel: cancel}
@@ -106,7 +110,7 @@ func (l *readerLoop) start(ctx context.Context, address string) {
 	l.group.Go(func() { p.run(ctx, r, l.results) })
 }
 
-// setResult applies a reading, unless its replica was removed.
+// setResult records a reading or its failure, unless its replica was removed.
 func (l *readerLoop) setResult(res pollResult) {
 	r := res.replica
 	if l.replicas[r.address] != r {
@@ -115,9 +119,9 @@ func (l *readerLoop) setResult(res pollResult) {
 	if ErrorKey(res.err) != ErrorKey(r.err) {
 		l.dirty = true
 		switch {
-		case r.unlisted: // it will be removed or listed again
+		case r.unlisted: // a later event removes it, or lists it again
 		case res.err != nil:
-			l.o.Log.Warn("mapping not read, the last known one is kept", "replica", r.address, "err", res.err)
+			l.o.Log.Warn("cannot read the mapping, keeping the last known one", "replica", r.address, "err", res.err)
 		default:
 			l.o.Log.Info("mapping read again", "replica", r.address)
 		}
@@ -154,8 +158,11 @@ func hasRestarted(before, now *reading) bool {
 	return true
 }
 
+// status returns the status for a Snapshot. own are the nodes of Options.OwnNodes.
 func (r *polledReplica) status(own []string) ReplicaStatus {
-	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.lastReadAt, Err: r.err}
+	status := ReplicaStatus{
+		Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.lastReadAt, Err: r.err,
+	}
 	if r.reading == nil {
 		return status
 	}

@@ -11,52 +11,62 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// Snapshot is what is known at one moment. It is never changed once reported.
+// Snapshot is the mapping at one moment, and how reliable it is. It is immutable.
 type Snapshot struct {
-	Mapping metadata.Mapping // every key that is not known to be gone, also while Err is set
+	// Mapping has every key whose end was not observed, also while Err is set.
+	Mapping metadata.Mapping
 
-	// Complete says that every listed replica answered once: no client publishes what
-	// is not in Mapping, except before Restarting and of Unread clients.
+	// Complete means that every listed replica answered at least once. Then Mapping has all
+	// published keys, except those of clients that may still reconnect (Restarting) or cannot
+	// be read (Unread).
 	Complete bool
 
-	Restarting time.Time // until when clients may come back to a replica that came up lately; zero: none
-	Unread     error     // why single clients cannot be read
-	Err        error     // why the last reading was incomplete; it wraps an *Error for each replica
-	Waiting    int       // claims in Mapping of disconnected clients; of more than 10,000 the oldest are dropped
+	// Restarting is the time until which clients may still reconnect to a restarted replica.
+	// It is zero if no replica restarted recently.
+	Restarting time.Time
 
-	Skipped  []metadata.PublicationError // what could not be read, at most 1000, in order
-	Replicas []ReplicaStatus             // in order of address
-	At       time.Time                   // when this was read
+	Unread error // why some clients cannot be read
+	Err    error // why the last read was incomplete; it wraps an *Error for each failed replica
+
+	// Waiting is the number of claims in Mapping that no connected client publishes. Above
+	// 10,000 the oldest are dropped.
+	Waiting int
+
+	Skipped  []metadata.PublicationError // keys that cannot be parsed, at most 1000, sorted
+	Replicas []ReplicaStatus             // sorted by address
+	At       time.Time
 }
 
 // ReplicaStatus is the status of one replica of istiod.
 type ReplicaStatus struct {
 	Replica  string
-	Answered bool      // at least once, since it was listed
-	Unlisted bool      // it is no longer listed, and read while it answers
-	At       time.Time // of the last successful reading
-	Clients  int       // connected then
-	Own      bool      // one of OwnNodes was among them
-	Err      error     // an *Error, why the last reading failed
+	Answered bool      // at least once since it was listed
+	Unlisted bool      // it is no longer listed, but still read while it answers
+	At       time.Time // of the last successful read
+	Clients  int       // connected at that time
+	Own      bool      // one of OwnNodes was connected at that time
+	Err      error     // an *Error: why the last read failed
 }
 
-// differs reports whether two snapshots differ in more than counts and times that
-// change all the time.
+// differs reports whether two snapshots differ in more than counts and times that change all
+// the time.
 func (s *Snapshot) differs(before *Snapshot) bool {
 	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
 		ErrorKey(s.Err) != ErrorKey(before.Err) || ErrorKey(s.Unread) != ErrorKey(before.Unread) ||
 		!slices.Equal(s.Skipped, before.Skipped) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
-			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && ErrorKey(a.Err) == ErrorKey(b.Err)
+			return a.Replica == b.Replica && a.Answered == b.Answered &&
+				a.Unlisted == b.Unlisted && ErrorKey(a.Err) == ErrorKey(b.Err)
 		}) ||
-		bits.Len(uint(s.Waiting/manyWaiting)) != bits.Len(uint(before.Waiting/manyWaiting)) || !s.Mapping.Equal(before.Mapping)
+		bits.Len(uint(s.Waiting/waitingUnit)) != bits.Len(uint(before.Waiting/waitingUnit)) ||
+		!s.Mapping.Equal(before.Mapping)
 }
 
-// manyWaiting is from how many waiting claims each doubling is reported.
-const manyWaiting = 64
+// waitingUnit is the number of waiting claims from which each doubling is reported.
+const waitingUnit = 64
 
-// ErrorKey is the same for errors that mean the same: texts of the operating system
-// differ in port numbers.
+// ErrorKey returns a key that is equal for errors with the same cause. Texts of the operating
+// system differ in port numbers.
 func ErrorKey(err error) string {
 	if err == nil {
 		return ""
@@ -83,16 +93,16 @@ func withoutDigits(text string) string {
 	}, text)
 }
 
-// maxSkipped is how many keys that cannot be read a Snapshot lists.
+// maxSkipped bounds the unparsable keys that a Snapshot lists.
 const maxSkipped = 1000
 
-// SetSkipped sorts what could not be read, and sets Skipped.
+// SetSkipped sorts the keys that cannot be parsed, and sets Skipped.
 func (s *Snapshot) SetSkipped(all []metadata.PublicationError) {
 	slices.SortFunc(all, CompareSkipped)
 	s.Skipped = all[:min(len(all), maxSkipped)]
 }
 
-// CompareSkipped orders what could not be read.
+// CompareSkipped compares by client, text and reason.
 func CompareSkipped(a, b metadata.PublicationError) int {
 	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 }

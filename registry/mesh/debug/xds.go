@@ -16,19 +16,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// debugType is the type URL of istiod's debug pages; the name of the resource is the
-// page.
+// debugType is the type URL of istiod's debug pages. The name of a resource is the page with
+// its parameters.
 const debugType = "istio.io/debug"
 
-// xdsTransport uses a stream of its own, because istiod ends the stream of a refused
-// debug request. It never acknowledges: istiod answers that with the page once more.
+// xdsTransport reads the debug pages of one replica over a stream of its own, because istiod
+// ends the stream when it refuses a debug request. It never sends an ACK: istiod would answer
+// with the page again.
 type xdsTransport struct {
-	o          *XDSOptions
-	replica    string
-	maxBytes   int
+	// Immutable.
+	o        *XDSOptions
+	replica  string
+	maxBytes int
+
+	// Owned by the goroutine of the poller.
 	connection Connection
-	stream     discoveryStream
-	cancel     context.CancelFunc
+	stream     discoveryStream    // nil: none
+	cancel     context.CancelFunc // of stream
 }
 
 type discoveryStream = grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
@@ -55,12 +59,13 @@ func (t *xdsTransport) endStream() {
 	}
 }
 
+// get implements transport.
 func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	reused := t.stream != nil
 	body, err := t.request(ctx, query)
 	if err != nil && reused && ctx.Err() == nil && status.Code(err) != codes.ResourceExhausted {
-		// istiod ends streams at any time. The end of an earlier one says nothing about
-		// this request.
+		// istiod ends streams at any time. The failure of an older stream is no reason to
+		// fail this request.
 		body, err = t.request(ctx, query)
 	}
 	if err != nil {
@@ -75,7 +80,7 @@ func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reade
 	return read(bytes.NewReader(body), time.Time{})
 }
 
-// request sends one request and returns the page. After an error there is no stream.
+// request sends one request and returns the page. If it fails, it closes the stream.
 func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err error) {
 	defer func() { t.connection.Failed(err) }()
 	request := &discovery.DiscoveryRequest{TypeUrl: debugType, ResourceNames: []string{query}}
@@ -96,12 +101,12 @@ func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err
 	case err != nil:
 		return nil, err
 	case len(response.GetResources()) != 1:
-		return nil, newError(NotAnswer, "the response has not exactly one resource")
+		return nil, newError(NotAnswer, "the response must have exactly one resource")
 	}
 	return response.GetResources()[0].GetValue(), nil
 }
 
-// Request sends one request and returns the first response of its type.
+// Request sends one request, and returns the first response of the same type.
 func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -114,7 +119,7 @@ func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.
 	}
 }
 
-// connect opens the stream. It is used by later requests too, until endStream.
+// connect opens a stream for this request and later ones.
 func (t *xdsTransport) connect(ctx context.Context) error {
 	conn, err := t.connection.Get()
 	if err != nil {
@@ -136,7 +141,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	return nil
 }
 
-// CauseOfStatus returns why istiod's gRPC refused, by its status.
+// CauseOfStatus returns the cause of a gRPC error of istiod.
 func CauseOfStatus(err error) Cause {
 	s, _ := status.FromError(err)
 	if ads.IsTokenError(err) {
@@ -160,8 +165,8 @@ func CauseOfStatus(err error) Cause {
 	}
 }
 
-// causeOfText decides by the text of an ambiguous code: an istiod before 1.20 refuses
-// with Unknown, and ResourceExhausted is its rate limit as well as our own limit.
+// causeOfText returns the cause by the text of an error with an ambiguous code. istiod before
+// 1.20 refuses with Unknown. ResourceExhausted is both istiod's rate limit and our size limit.
 func causeOfText(text string) Cause {
 	switch {
 	case strings.Contains(text, "larger than max"):
