@@ -1,13 +1,19 @@
-// Package keys publishes the host address of each service key to istiod, as dubbo-go
-// publishes its own: in the label DUBBO_GO of the node of a stream, which istiod's
-// debug API shows to every consumer. So proxyless dubbo-go resolves services that are
-// no client of the mesh. The package does not check the hosts.
+// Package keys publishes the host address of each service key to istiod, like dubbo-go does:
+// in the label DUBBO_GO of a stream's node. Every consumer finds it in istiod's debug API. So
+// proxyless dubbo-go resolves services that are not clients of the mesh. The package does not
+// check the hosts.
 //
-// istiod reads a node at the start of a stream and shows it while the stream is open.
-// So there is one connection to each replica of istiod with one stream for each node.
-// Other keys require another stream; the old one ends once the new one was answered.
-// By the label metadata.MarkKey of a node, a bridge's reader skips its keys.
+// istiod reads the node at the start of a stream, and shows it while the stream is open. The
+// Publisher therefore keeps one connection to each replica of istiod, with one stream for each
+// node. Changed keys require a new stream. The old one is closed once the new one is answered.
+// The label metadata.MarkKey of a node makes a bridge's reader ignore the keys.
 //
-// Goroutines: one that lists the replicas, one for each replica and one for each
-// stream. Run waits for all of them.
+//	options               what is published where
+//	publisher             the sets of keys, and Run's goroutine
+//	encoded_keys          pure: the nodes that a set of keys is encoded into
+//	replica_publisher     the goroutine of one replica: its connection and retries
+//	node_stream           one stream with its goroutine
+//
+// Run starts one goroutine that lists the replicas, one per replica and one per stream. It
+// waits for all of them.
 package keys

@@ -13,56 +13,56 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// encodedKeys is a set of keys, encoded for the nodes that announce it. It is never
-// written again.
+// encodedKeys is a set of keys, encoded for the nodes that announce it. It is immutable.
 type encodedKeys struct {
 	keys  int
 	nodes []*nodeKeys
 }
 
-// nodeKeys is the keys of one node.
+// nodeKeys is the share of one node in the keys.
 type nodeKeys struct {
-	node *corev3.Node
-	text string // the label: a JSON object, its keys in order
+	node *corev3.Node // with the keys in its label
+	text string       // of the label: a JSON object, sorted by key
 	keys int
 }
 
-// equal reports whether a stream that announces one part announces the other.
-func (p *nodeKeys) equal(o *nodeKeys) bool {
-	return p.node.GetId() == o.node.GetId() && p.text == o.text
+// equal reports whether a stream that announces one also announces the other.
+func (n *nodeKeys) equal(o *nodeKeys) bool {
+	return n.node.GetId() == o.node.GetId() && n.text == o.text
 }
 
-func (p *encodedKeys) equal(o *encodedKeys) bool {
-	return o != nil && slices.EqualFunc(p.nodes, o.nodes, (*nodeKeys).equal)
+func (e *encodedKeys) equal(o *encodedKeys) bool {
+	return o != nil && slices.EqualFunc(e.nodes, o.nodes, (*nodeKeys).equal)
 }
 
-// encodeKeys returns the publication of a set. A set that is too large for one
-// node is distributed by a hash of the keys, so that a change concerns one node.
-func encodeKeys(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*encodedKeys, error) {
+// encodeKeys encodes a set of keys. A set that is too large for one node is distributed by a
+// hash of the keys, so that a changed key affects only one node.
+func encodeKeys(set keySet, node *corev3.Node, maxBytes int) (*encodedKeys, error) {
 	hosts := make(map[string]string, len(set))
 	for key, address := range set {
 		hosts[key.String()] = address.String()
 	}
-	p := &encodedKeys{keys: len(hosts)}
+	e := &encodedKeys{keys: len(hosts)}
 	shares := distribute(hosts, maxBytes)
 	for i, share := range shares {
 		suffix := ""
 		if len(shares) > 1 {
 			suffix = "-" + strconv.Itoa(i+1)
 		}
-		text, err := json.Marshal(share) // in order of keys
+		text, err := json.Marshal(share) // sorted by key
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
-		p.nodes = append(p.nodes, &nodeKeys{node: withKeys(node, suffix, string(text)), text: string(text), keys: len(share)})
+		e.nodes = append(e.nodes,
+			&nodeKeys{node: withKeys(node, suffix, string(text)), text: string(text), keys: len(share)})
 	}
-	return p, nil
+	return e, nil
 }
 
-// distribute returns the hosts in as few shares as fit, by powers of two.
+// distribute distributes the hosts over shares. Their number is the smallest power of two with
+// which each share has at most maxBytes.
 func distribute(hosts map[string]string, maxBytes int) []map[string]string {
 	for n := 1; ; n *= 2 {
 		shares, sizes := make([]map[string]string, n), make([]int, n)
@@ -81,7 +81,7 @@ func distribute(hosts map[string]string, maxBytes int) []map[string]string {
 		}
 		for i := range shares {
 			if shares[i] == nil {
-				shares[i] = map[string]string{} // is {} and not null
+				shares[i] = map[string]string{} // encoded as {} instead of null
 			}
 		}
 		return shares
@@ -94,8 +94,8 @@ func hash(s string) uint32 {
 	return h.Sum32()
 }
 
-// withKeys returns the node with its keys. As a proxyless client it is sent only the
-// clusters that it names, which are none.
+// withKeys returns a copy of the node with the keys in its label. The copy is a proxyless
+// client, to which istiod sends only the clusters that it names. It names none.
 func withKeys(node *corev3.Node, suffix, text string) *corev3.Node {
 	n := proto.CloneOf(node)
 	n.Id = appendName(n.GetId(), suffix)
@@ -105,7 +105,7 @@ func withKeys(node *corev3.Node, suffix, text string) *corev3.Node {
 	return n
 }
 
-// addMark adds the label of a bridge to a node without one.
+// addMark adds the label that marks a bridge, unless the node has it.
 func addMark(n *corev3.Node) {
 	labels := labelsOf(n)
 	if labels[metadata.MarkKey].GetStringValue() == "" {
@@ -113,7 +113,7 @@ func addMark(n *corev3.Node) {
 	}
 }
 
-// labelsOf returns the labels of a node, and adds them if there are none.
+// labelsOf returns the labels of a node, to be changed in place. It adds the field if missing.
 func labelsOf(n *corev3.Node) map[string]*structpb.Value {
 	if n.GetMetadata().GetFields() == nil {
 		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}

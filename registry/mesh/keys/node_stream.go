@@ -14,19 +14,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// clusterType is the type that a stream requests, since it has to request one.
+// clusterType is the resource type that a stream requests. Any type would do.
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// nodeStream announces one part while it is open.
+// nodeStream is a stream that announces the keys of one node while it is open.
 type nodeStream struct {
+	// Immutable.
 	keys    *nodeKeys
 	started time.Time
 	end     context.CancelFunc
-	done    chan struct{} // closed once it ended
-	err     error         // why it ended; written before done is closed
+	done    chan struct{} // closed once the stream has ended
+
+	err error // why the stream ended; must only be read after done is closed
 }
 
-// ended reports whether the stream ended; then err says why.
+// ended reports whether the stream has ended. Then err is set.
 func (s *nodeStream) ended() bool {
 	select {
 	case <-s.done:
@@ -36,15 +38,15 @@ func (s *nodeStream) ended() bool {
 	}
 }
 
-// open opens a stream and returns it once it was answered, when istiod shows its
-// part.
-func (r *replicaPublisher) open(ctx context.Context, p *nodeKeys) (*nodeStream, error) {
+// open opens a stream, and returns it after its first response. From then on istiod shows the
+// keys. It fails if there is no response within the timeout.
+func (r *replicaPublisher) open(ctx context.Context, keys *nodeKeys) (*nodeStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(r.publisher.o.Timeout, cancel)
-	s := &nodeStream{keys: p, started: time.Now(), end: cancel, done: make(chan struct{})}
+	s := &nodeStream{keys: keys, started: time.Now(), end: cancel, done: make(chan struct{})}
 	wire, err := discoveryv3.NewAggregatedDiscoveryServiceClient(r.conn).StreamAggregatedResources(ctx)
 	if err == nil {
-		err = exchange(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
+		err = exchange(wire, &discoveryv3.DiscoveryRequest{Node: keys.node, TypeUrl: clusterType})
 	}
 	if inTime := timer.Stop(); err != nil || !inTime {
 		cancel()
@@ -68,9 +70,13 @@ func (r *replicaPublisher) open(ctx context.Context, p *nodeKeys) (*nodeStream, 
 	return s, nil
 }
 
-func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
+// exchange sends a request, unless it is nil, receives a response and sends its ACK.
+func exchange(
+	wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient,
+	request *discoveryv3.DiscoveryRequest,
+) error {
 	if request != nil {
-		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
+		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF, Recv returns the reason
 			return err
 		}
 	}
@@ -87,16 +93,16 @@ func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResour
 	return nil
 }
 
-// explain adds the replica and what to do.
+// explain adds the replica, and what an operator can do, to an error.
 func (r *replicaPublisher) explain(err error) error {
-	remedy := "check that istiod answers at this address"
+	remedy := "check that istiod is reachable at this address"
 	switch status.Code(err) {
 	case codes.Unauthenticated:
-		remedy = "give a token file or a client certificate that istiod knows"
+		remedy = "configure a token file or a client certificate that istiod accepts"
 	case codes.PermissionDenied:
 		remedy = "set node.namespace to the namespace of the token or certificate"
 	case codes.InvalidArgument:
-		remedy = "check node: istiod does not accept it"
+		remedy = "check node: istiod rejects it"
 	default:
 	}
 	return fmt.Errorf("keys to istiod %s: %w; %s", r.address, ads.Brief(err), remedy)

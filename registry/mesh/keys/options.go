@@ -20,56 +20,56 @@ const (
 	DefaultMaxBytes = 1 << 20 // istiod accepts requests of up to 4 MiB
 )
 
-// minBytes holds the longest key with the longest address.
+// minBytes is enough for the longest key with the longest address.
 const minBytes = 4 << 10
 
-// Options say to which istiod and as which node keys are published. Zero durations
-// and sizes are the defaults above.
+// Options configure to which istiod, and as which node, keys are published. Zero durations and
+// sizes are the defaults above.
 type Options struct {
-	// Replicas lists every replica of istiod, as arguments of Dial. After an error or
-	// an empty list the last list is kept. It is called every Interval. Required.
+	// Replicas lists every replica of istiod, as arguments of Dial. It is called every
+	// Interval. After an error or an empty list the last list is used. Required.
 	Replicas func(ctx context.Context) ([]string, error)
 
-	// Dial returns a connection to a replica, and what releases it, which may be nil.
-	// It does not wait until the connection is established; ads.Dial has the keepalive
-	// that finds a dead one. Required.
+	// Dial returns a connection to a replica, and a function that releases it, which may be
+	// nil. It does not wait until the connection is established. It should use ads.Dial,
+	// whose keepalive detects a dead connection. Required.
 	Dial func(replica string) (conn grpc.ClientConnInterface, release func(), err error)
 
-	// Node is the node that publishes; it is copied. Its name gets a suffix (-1, -2 and
-	// so on) if the keys require several nodes. Its label metadata.MarkKey is kept, or
-	// added unless Provider is set. Required.
+	// Node is the node that publishes the keys. New copies it. If the keys require several
+	// nodes, its name gets a suffix: -1, -2 and so on. Its label metadata.MarkKey is kept. If
+	// there is none, it is added unless Provider is set. Required.
 	Node *corev3.Node
 
-	// Provider says that the process itself provides the services, as with dubbo-go, so
-	// that bridges import the keys.
+	// Provider means that the process itself provides the services, like dubbo-go. Bridges
+	// import its keys.
 	Provider bool
 
-	Debounce time.Duration // how long further changes are waited for after a first one
+	Debounce time.Duration // between the first change of the keys and their publication
 	Interval time.Duration // between two listings of the replicas
-	Timeout  time.Duration // of a listing, and until a stream is answered
+	Timeout  time.Duration // of a listing, and of the first response on a stream
 	MaxBytes int           // of the keys of one node, at least 4 KiB
 
 	Log     *slog.Logger      // nil: nothing is logged
-	Observe func(Observation) // nil, or called concurrently
+	Observe func(Observation) // called concurrently; may be nil
 }
 
 // Observed says what an Observation is about.
 type Observed int
 
-// What can be observed.
+// The kinds of observations.
 const (
-	Announced Observed = iota // a replica has the keys
-	Failed                    // Err is why it has not, Delay the wait before the next attempt
-	Ended                     // a stream that announced keys ended, Err is why
+	Announced Observed = iota // a replica shows the keys
+	Failed                    // it does not; Err: why; Delay: the wait before the next attempt
+	Ended                     // a stream that announced keys ended; Err: why
 )
 
-// Observation is one thing that happened to the keys at one replica.
+// Observation is one event of the publication at one replica.
 type Observation struct {
 	Replica  string
 	Kind     Observed
 	Keys     int           // announced
-	Streams  int           // opened for it
-	Bytes    int           // of keys in those
+	Streams  int           // opened for them
+	Bytes    int           // of the keys on the opened streams
 	Duration time.Duration // of the announcement
 	Delay    time.Duration
 	Err      error
@@ -78,17 +78,17 @@ type Observation struct {
 func (o *Options) check() error {
 	switch {
 	case o.Replicas == nil:
-		return errors.New("keys: Replicas is not set")
+		return errors.New("keys: Replicas is required")
 	case o.Dial == nil:
-		return errors.New("keys: Dial is not set")
+		return errors.New("keys: Dial is required")
 	case o.Node.GetId() == "":
-		return errors.New("keys: Node is not set")
+		return errors.New("keys: Node is required")
 	case o.MaxBytes != 0 && o.MaxBytes < minBytes:
-		return fmt.Errorf("keys: MaxBytes: %d is less than %d", o.MaxBytes, minBytes)
+		return fmt.Errorf("keys: MaxBytes must be at least %d (got %d)", minBytes, o.MaxBytes)
 	}
 	for name, d := range map[string]time.Duration{"Debounce": o.Debounce, "Interval": o.Interval, "Timeout": o.Timeout} {
 		if d < 0 {
-			return fmt.Errorf("keys: %s is negative", name)
+			return fmt.Errorf("keys: %s must not be negative", name)
 		}
 	}
 	return nil

@@ -17,24 +17,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// Publisher publishes a set of keys, which may have several givers, to every replica
-// of istiod. Its methods may be called from any goroutine.
+// Publisher publishes a set of keys to every replica of istiod. Several contributors may
+// contribute to the set. Its methods may be called from any goroutine.
 type Publisher struct {
-	o              Options
+	o              Options // immutable
 	running        atomic.Bool
-	desiredChanged chan struct{} // the set changed
+	desiredChanged chan struct{} // signals that desired may have changed
 
-	mu              sync.Mutex        // guards what follows
-	setsByGiver     map[string]keySet // by giver
-	desired         keySet            // all of them as one; nil before the first Set
-	encoded         *encodedKeys      // of the last desired; nil before
-	encodedReplaced chan struct{}     // closed once newest is replaced
-	replicas        map[string]*ReplicaStatus
-	listErr         string
+	// Guarded by mu. The values of keySet and encodedKeys are immutable.
+	mu                sync.Mutex
+	setsByContributor map[string]keySet
+	desired           keySet                    // the union of all sets; nil before the first Set
+	encoded           *encodedKeys              // of desired, after the debounce; nil before
+	encodedReplaced   chan struct{}             // closed when encoded is replaced
+	replicas          map[string]*ReplicaStatus // the listed ones, by address
+	listErr           string                    // why the replicas could not be listed last
 }
 
-// New returns a publisher that does nothing before Run. The error names the invalid
-// option.
+// New returns a publisher that does nothing until Run. The error names the invalid option.
 func New(o Options) (*Publisher, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -45,10 +45,12 @@ func New(o Options) (*Publisher, error) {
 		addMark(o.Node)
 	}
 	return &Publisher{
-		o: o, desiredChanged: make(chan struct{}, 1), setsByGiver: make(map[string]keySet), encodedReplaced: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
+		o: o, desiredChanged: make(chan struct{}, 1), setsByContributor: make(map[string]keySet),
+		encodedReplaced: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
 	}, nil
 }
 
+// wake makes Run encode the desired set, after the debounce.
 func (p *Publisher) wake() {
 	select {
 	case p.desiredChanged <- struct{}{}:
@@ -56,35 +58,35 @@ func (p *Publisher) wake() {
 	}
 }
 
-// Run publishes until ctx ends; then istiod forgets the keys. It returns nil once
-// every goroutine of the publisher ended and every connection was released, and may
-// be called again then.
+// Run publishes until ctx ends. Then istiod forgets the keys. Run returns nil once every
+// goroutine of the publisher has ended and every connection is released. It may be called
+// again after that. A concurrent second call returns an error.
 func (p *Publisher) Run(ctx context.Context) error {
 	if p.running.Swap(true) {
-		return errors.New("keys: Run is in progress")
+		return errors.New("keys: Run is already running")
 	}
 	defer p.running.Store(false)
 	var group sync.WaitGroup
 	defer p.clearStatus()
 	defer group.Wait()
-	p.wake() // for sets from before Run
+	p.wake() // for sets that were added before Run
 	listings := make(chan debug.Listing)
 	group.Go(func() { debug.List(ctx, p.o.Replicas, p.o.Interval, p.o.Timeout, listings) })
 	running := make(map[string]context.CancelFunc)
 	debounce := time.NewTimer(0)
 	debounce.Stop()
 	defer debounce.Stop()
-	for waiting := false; ; {
+	for debouncing := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.desiredChanged:
-			if !waiting {
+			if !debouncing {
 				debounce.Reset(p.o.Debounce)
-				waiting = true
+				debouncing = true
 			}
 		case <-debounce.C:
-			waiting = false
+			debouncing = false
 			p.encodeDesired()
 		case l := <-listings:
 			if p.setListErr(l.Err) {
@@ -97,14 +99,14 @@ func (p *Publisher) Run(ctx context.Context) error {
 // encodeDesired makes a publication of the desired set, for every replica to announce.
 func (p *Publisher) encodeDesired() {
 	p.mu.Lock()
-	desired, before := p.desired, p.encoded // neither is written again
+	desired, before := p.desired, p.encoded // both immutable
 	p.mu.Unlock()
 	if desired == nil {
-		return // nothing was set yet
+		return // before the first Set
 	}
 	next, err := encodeKeys(desired, p.o.Node, p.o.MaxBytes)
 	if err != nil {
-		p.o.Log.Error("keys not published, those before are kept", "err", err)
+		p.o.Log.Error("cannot encode the keys, keeping the published ones", "err", err)
 		return
 	}
 	if next.equal(before) {
@@ -117,36 +119,38 @@ func (p *Publisher) encodeDesired() {
 	p.encodedReplaced = make(chan struct{})
 }
 
-// latest returns what is to be announced, nil before the first Set, and a channel
-// that is closed once it is replaced.
+// latest returns the keys to announce, and a channel that is closed when they are replaced.
+// They are nil before the first Set.
 func (p *Publisher) latest() (*encodedKeys, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.encoded, p.encodedReplaced
 }
 
-// setListErr records the error of a listing and reports whether there is none.
+// setListErr records and logs the error of a listing. It returns true if there is none.
 func (p *Publisher) setListErr(err error) bool {
 	text := ""
 	if err != nil {
-		text = fmt.Sprintf("keys: replicas of istiod: %v; check the address of istiod", err)
+		text = fmt.Sprintf("keys: list the replicas of istiod: %v; check the address of istiod", err)
 	}
 	p.mu.Lock()
 	before := p.listErr
 	p.listErr = text
 	p.mu.Unlock()
 	if text != "" && text != before {
-		p.o.Log.Warn("replicas not listed, keys stay with those known", "err", text)
+		p.o.Log.Warn("cannot list the replicas of istiod, publishing to the known ones", "err", text)
 	}
 	if text == "" && before != "" {
-		p.o.Log.Info("replicas listed again")
+		p.o.Log.Info("replicas of istiod listed again")
 	}
 	return err == nil
 }
 
-// followReplicas starts to publish to replicas that are new, and stops for those that are no
-// longer listed.
-func (p *Publisher) followReplicas(ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string) {
+// followReplicas starts to publish to replicas that are newly listed, and stops for those that
+// are no longer listed.
+func (p *Publisher) followReplicas(
+	ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string,
+) {
 	for address, stop := range running {
 		if slices.Contains(listed, address) {
 			continue
@@ -156,7 +160,7 @@ func (p *Publisher) followReplicas(ctx context.Context, group *sync.WaitGroup, r
 		p.mu.Lock()
 		delete(p.replicas, address)
 		p.mu.Unlock()
-		p.o.Log.Info("replica of istiod gone, keys no longer published to it", "replica", address)
+		p.o.Log.Info("replica of istiod removed, no longer publishing keys to it", "replica", address)
 	}
 	for _, address := range listed {
 		if running[address] != nil {
@@ -174,42 +178,44 @@ func (p *Publisher) followReplicas(ctx context.Context, group *sync.WaitGroup, r
 // keySet is the host address of each key.
 type keySet = map[naming.ServiceKey]naming.HostAddress
 
-// Set makes these the published keys; without any, `{}` is published. It copies the
-// set and never blocks. Of several sets in quick succession the last is announced.
-// Before the first Set nothing is.
+// Set sets the published keys. An empty set is published as `{}`. Before the first Set, nothing
+// is published. Of several sets within the debounce, the last is published. Set copies hosts
+// and never blocks.
 func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf("", hosts) }
 
-// SetOf makes these the keys of one giver. The keys of all givers are published as
-// one set. If two give the same key, the first giver by name counts: a node can
-// publish one host per key, and every replica has to get the same.
-func (p *Publisher) SetOf(giver string, hosts map[naming.ServiceKey]naming.HostAddress) {
+// SetOf sets the keys of one contributor. The keys of all contributors are published as one set.
+// If several contribute the same key, the first by name wins: a node can publish only one host
+// per key, and every replica must get the same one.
+func (p *Publisher) SetOf(contributor string, hosts map[naming.ServiceKey]naming.HostAddress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, known := p.setsByGiver[giver]; known && maps.Equal(old, hosts) {
+	if old, known := p.setsByContributor[contributor]; known && maps.Equal(old, hosts) {
 		return
 	}
 	own := make(keySet, len(hosts))
 	maps.Copy(own, hosts)
-	p.setsByGiver[giver] = own
+	p.setsByContributor[contributor] = own
 	p.mergeSets()
 }
 
-// Only removes the keys of all givers but these.
-func (p *Publisher) Only(givers ...string) {
+// Only removes the keys of all contributors except the given ones.
+func (p *Publisher) Only(contributors ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := len(p.setsByGiver)
-	maps.DeleteFunc(p.setsByGiver, func(giver string, _ keySet) bool { return !slices.Contains(givers, giver) })
-	if len(p.setsByGiver) < before {
+	before := len(p.setsByContributor)
+	maps.DeleteFunc(p.setsByContributor, func(contributor string, _ keySet) bool {
+		return !slices.Contains(contributors, contributor)
+	})
+	if len(p.setsByContributor) < before {
 		p.mergeSets()
 	}
 }
 
-// mergeSets makes one set of all. The caller holds mu.
+// mergeSets sets desired to the union of all sets. The caller holds mu.
 func (p *Publisher) mergeSets() {
 	all := make(keySet)
-	for _, giver := range slices.Backward(slices.Sorted(maps.Keys(p.setsByGiver))) {
-		maps.Copy(all, p.setsByGiver[giver])
+	for _, contributor := range slices.Backward(slices.Sorted(maps.Keys(p.setsByContributor))) {
+		maps.Copy(all, p.setsByContributor[contributor])
 	}
 	if p.desired != nil && maps.Equal(p.desired, all) {
 		return
@@ -220,7 +226,7 @@ func (p *Publisher) mergeSets() {
 
 // Status is the status of the publication.
 type Status struct {
-	Keys     int             `json:"keys"`  // to be published
+	Keys     int             `json:"keys"`  // that have to be published
 	Nodes    int             `json:"nodes"` // that publish them; 0 before the first Set
 	Replicas []ReplicaStatus `json:"replicas"`
 	Err      string          `json:"error,omitempty"` // why the replicas could not be listed last
@@ -229,13 +235,13 @@ type Status struct {
 // ReplicaStatus is the status of the publication at one replica of istiod.
 type ReplicaStatus struct {
 	Replica   string    `json:"replica"`
-	Connected bool      `json:"connected"` // every node has a stream that was answered
+	Connected bool      `json:"connected"` // every node has an answered stream
 	Keys      int       `json:"keys"`      // published now
 	Since     time.Time `json:"since"`     // when Connected last changed
 	Err       string    `json:"error,omitempty"`
 }
 
-// Status returns the status of the publication; it may be called at any time.
+// Status returns the status of the publication.
 func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +256,7 @@ func (p *Publisher) Status() Status {
 	return s
 }
 
-// updateStatus changes the status of a replica, if it is still listed.
+// updateStatus changes the status of a replica, unless it is no longer listed.
 func (p *Publisher) updateStatus(address string, change func(s *ReplicaStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,7 +271,7 @@ func (p *Publisher) updateStatus(address string, change func(s *ReplicaStatus)) 
 	}
 }
 
-// clearStatus removes the status of every replica: none is published to any more.
+// clearStatus removes the status of every replica, when Run ends.
 func (p *Publisher) clearStatus() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

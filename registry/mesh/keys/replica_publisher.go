@@ -12,21 +12,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// replicaPublisher publishes to one replicaPublisher of istiod. Its goroutine alone touches it.
+// replicaPublisher publishes the keys to one replica of istiod.
 type replicaPublisher struct {
-	publisher *Publisher
-	address   string
+	// Immutable or safe for concurrent use.
+	publisher   *Publisher
+	address     string
+	streamEnded chan struct{}  // signals that a stream may have ended
+	group       sync.WaitGroup // the goroutines of streams
 
+	// Owned by the goroutine of run.
 	conn        grpc.ClientConnInterface // nil: none
-	release     func()
-	streams     []*nodeStream // that were answered
-	streamEnded chan struct{} // one of them ended
-	group       sync.WaitGroup
-
-	announced   *encodedKeys // what the streams announce; nil if it is incomplete
-	failures    int          // in a row
-	nextAttempt time.Time    // not before this is the next attempt
-	loggedErr   string       // the last logged error
+	release     func()                   // of conn
+	streams     []*nodeStream            // the answered ones
+	announced   *encodedKeys             // the keys that streams announce; nil: not all of a set
+	failures    int                      // in a row
+	nextAttempt time.Time
+	loggedErr   string // the last logged error; empty after a success
 }
 
 func newReplicaPublisher(p *Publisher, address string) *replicaPublisher {
@@ -57,17 +58,17 @@ func (r *replicaPublisher) run(ctx context.Context) {
 	}
 }
 
-// prune removes streams that ended; their keys are announced again.
+// prune removes the streams that have ended. Their keys will be announced again.
 func (r *replicaPublisher) prune() {
 	for _, s := range r.streams {
 		if !s.ended() {
 			continue
 		}
 		r.announced = nil
-		if due := ads.NextStream(s.started, time.Now()); due.After(r.nextAttempt) {
-			r.nextAttempt = due // a replica that answers and ends is not to be called at once
+		if next := ads.NextStream(s.started, time.Now()); next.After(r.nextAttempt) {
+			r.nextAttempt = next // a replica that ends streams at once must not be called in a loop
 		}
-		r.publisher.o.Log.Info("stream of keys ended, opening another", "replica", r.address, "err", s.err)
+		r.publisher.o.Log.Info("keys stream ended, reconnecting", "replica", r.address, "err", s.err)
 		r.publisher.o.Observe(Observation{Replica: r.address, Kind: Ended, Err: s.err})
 		r.setStatus(s.err)
 	}
@@ -75,7 +76,7 @@ func (r *replicaPublisher) prune() {
 	r.closeIdle()
 }
 
-// attempt announces a publication, or sets when to try again.
+// attempt announces the keys, or schedules a retry.
 func (r *replicaPublisher) attempt(ctx context.Context, next *encodedKeys) {
 	start := time.Now()
 	opened, err := r.announce(ctx, next)
@@ -91,7 +92,10 @@ func (r *replicaPublisher) attempt(ctx context.Context, next *encodedKeys) {
 	}
 	r.announced, r.failures, r.loggedErr = next, 0, ""
 	r.setStatus(nil)
-	o := Observation{Replica: r.address, Kind: Announced, Keys: next.keys, Streams: len(opened), Duration: time.Since(start)}
+	o := Observation{
+		Replica: r.address, Kind: Announced,
+		Keys: next.keys, Streams: len(opened), Duration: time.Since(start),
+	}
 	for _, s := range opened {
 		o.Bytes += len(s.keys.text)
 	}
@@ -99,9 +103,9 @@ func (r *replicaPublisher) attempt(ctx context.Context, next *encodedKeys) {
 	r.publisher.o.Log.Debug("keys published", "replica", r.address, "keys", next.keys, "streams", len(opened))
 }
 
-// announce opens a stream for each part that has none. Once all were answered, it ends
-// the streams of other parts. After an error the streams are those of before. It
-// returns what it opened.
+// announce opens a stream for each node that has none with its keys. Once all are answered, it
+// closes the other streams. It returns the opened streams. If it fails, the streams stay as
+// they were.
 func (r *replicaPublisher) announce(ctx context.Context, next *encodedKeys) (opened []*nodeStream, err error) {
 	if err := r.dial(); err != nil {
 		return nil, err
@@ -130,6 +134,7 @@ func (r *replicaPublisher) announce(ctx context.Context, next *encodedKeys) (ope
 	return opened, nil
 }
 
+// scheduleRetry records, reports and logs a failure, and sets when to retry.
 func (r *replicaPublisher) scheduleRetry(err error) {
 	r.failures++
 	delay := ads.Backoff(r.failures)
@@ -139,10 +144,11 @@ func (r *replicaPublisher) scheduleRetry(err error) {
 	r.publisher.o.Observe(Observation{Replica: r.address, Kind: Failed, Delay: delay, Err: err})
 	if err.Error() != r.loggedErr {
 		r.loggedErr = err.Error()
-		r.publisher.o.Log.Warn("keys not published, what the replica has is kept", "replica", r.address, "err", err)
+		r.publisher.o.Log.Warn("cannot publish keys, the replica keeps the published ones", "replica", r.address, "err", err)
 	}
 }
 
+// setStatus updates the status of the replica.
 func (r *replicaPublisher) setStatus(err error) {
 	keys := 0
 	for _, s := range r.streams {
@@ -158,6 +164,7 @@ func (r *replicaPublisher) setStatus(err error) {
 	})
 }
 
+// dial makes the connection, unless there is one.
 func (r *replicaPublisher) dial() error {
 	if r.conn != nil {
 		return nil
@@ -173,8 +180,8 @@ func (r *replicaPublisher) dial() error {
 	return nil
 }
 
-// closeIdle releases a connection without streams: a new one is established sooner
-// than gRPC reconnects.
+// closeIdle releases a connection without streams. A new connection is established faster than
+// gRPC reconnects.
 func (r *replicaPublisher) closeIdle() {
 	if r.conn != nil && len(r.streams) == 0 {
 		r.release()
@@ -182,7 +189,7 @@ func (r *replicaPublisher) closeIdle() {
 	}
 }
 
-// close ends every stream, waits for it and releases the connection.
+// close closes every stream, waits for its goroutine, and releases the connection.
 func (r *replicaPublisher) close() {
 	for _, s := range r.streams {
 		s.end()
