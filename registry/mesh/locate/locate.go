@@ -1,6 +1,5 @@
-// Package locate finds out at which host address of the mesh a process is
-// itself: the service that has its address and port among its endpoints. A
-// provider looks it up to publish its service keys; a consumer does not.
+// Package locate finds the host address of the service in the mesh that has a process among
+// its endpoints. Providers need it to publish their service keys. Consumers do not.
 package locate
 
 import (
@@ -17,28 +16,28 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// ErrNoService says that istiod reported everything and that no service has the
-// endpoint. Another look may find it: services come later than their pods.
+// ErrNoService means that istiod reported everything, and no service has the endpoint. A later
+// search may find it, because services appear later than their pods.
 var ErrNoService = errors.New("no service of the mesh has the endpoint; " +
-	"check that a Service selects this pod and that its target port is the one listened on, or give the host address")
+	"check that a Service selects this pod and has its port as target port, or configure the host address")
 
-// Options say who is looked for and where.
+// Options configure a search.
 type Options struct {
-	ADS   ads.Options      // how to connect to istiod; the stream ends with Find
-	IP    netip.Addr       // of this process
-	Port  uint16           // that it listens on
-	Hosts []naming.Pattern // hosts that may be it; none: those of the node's namespace
+	ADS  ads.Options // the connection to istiod, which is closed when Find returns
+	IP   netip.Addr  // of this process
+	Port uint16      // on which it listens
 
-	// Report is called with why nothing was found so far: ErrNoService where istiod reported
-	// everything. It may be called often, from one goroutine, and may be nil.
+	// Hosts limits the hosts of the service; none: those of the node's namespace.
+	Hosts []naming.Pattern
+
+	// Report is called with the reason why nothing has been found yet, which is ErrNoService
+	// if istiod reported everything. It may be called often, from one goroutine. It may be nil.
 	Report func(error)
 }
 
-// Find looks for the host address until it is found, over one stream, or ctx
-// ends; the error then says what is known: ErrNoService where istiod reported
-// everything, or else why it did not.
-// Of several services the first by name and port is returned, so that the answer is
-// the same in every process and at every start.
+// Find searches until it finds the host address, or ctx ends. The error then wraps the last
+// reason that was reported. Of several services, Find returns the first by name and port, so
+// that the result is the same in every process and after every restart.
 func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 	hosts := o.Hosts
 	if len(hosts) == 0 {
@@ -65,19 +64,20 @@ func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 	select {
 	case a := <-s.found:
 		return a, nil
-	case err := <-ended: // with ctx, or it cannot run at all
+	case err := <-ended: // nil if ctx has ended
 		if err != nil {
 			return naming.HostAddress{}, fmt.Errorf("locate: %w", err)
 		}
 	}
-	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w", netip.AddrPortFrom(o.IP, o.Port), s.notFoundReason)
+	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w",
+		netip.AddrPortFrom(o.IP, o.Port), s.notFoundReason)
 }
 
 // ownNamespace returns the pattern of the hosts of the node's namespace.
 func ownNamespace(o ads.Options) (naming.Pattern, error) {
 	parts := strings.Split(o.Node.GetId(), "~")
 	if len(parts) != 4 {
-		return naming.Pattern{}, fmt.Errorf("locate: node %s: its id has not four parts", naming.Quote(o.Node.GetId()))
+		return naming.Pattern{}, fmt.Errorf("locate: node %s: id must have four parts", naming.Quote(o.Node.GetId()))
 	}
 	p, err := naming.ParsePattern("*." + parts[3]) // namespace.svc.domain
 	if err != nil {
@@ -86,33 +86,40 @@ func ownNamespace(o ads.Options) (naming.Pattern, error) {
 	return p, nil
 }
 
-// hostSearch is what is known so far. Only the goroutine of the client touches it,
-// until that has ended.
+// hostSearch is the state of a search.
 type hostSearch struct {
-	hosts          []naming.Pattern
-	host           string
-	port           uint16
-	endpoints      *ads.Subscription[*mesh.Assignment]
-	found          chan naming.HostAddress
-	report         func(error)
-	notFoundReason error // why nothing was found so far
+	// Immutable or safe for concurrent use.
+	hosts     []naming.Pattern
+	host      string
+	port      uint16
+	endpoints *ads.Subscription[*mesh.Assignment]
+	report    func(error)
+	found     chan naming.HostAddress
 
-	candidates       map[string]naming.HostAddress // by EDS name
-	pendingEndpoints map[string]struct{}           // EDS names that were not reported yet
-	hasEndpoint      map[string]bool               // EDS names that have the endpoint
-	clustersComplete bool                          // all clusters were reported
+	// Owned by the goroutine of the client until that has ended. Keys are EDS names.
+	candidates       map[string]naming.HostAddress
+	pendingEndpoints map[string]struct{} // not reported yet
+	hasEndpoint      map[string]bool     // whether the process is among the endpoints
+	clustersComplete bool                // all clusters were reported
+	notFoundReason   error               // why nothing has been found yet
 }
 
 func newHostSearch(client *ads.Client, hosts []naming.Pattern, o Options) *hostSearch {
 	s := &hostSearch{
-		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), report: o.Report, notFoundReason: errors.New("istiod has not answered"),
-		candidates: map[string]naming.HostAddress{}, pendingEndpoints: map[string]struct{}{}, hasEndpoint: map[string]bool{},
+		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, report: o.Report,
+		found:      make(chan naming.HostAddress, 1),
+		candidates: map[string]naming.HostAddress{}, pendingEndpoints: map[string]struct{}{},
+		hasEndpoint: map[string]bool{}, notFoundReason: errors.New("istiod has not answered"),
 	}
-	// The own address may well be one that others should not be sent to.
+	// All addresses are accepted: consumers need not be able to call ours.
 	all := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
-	reading := mesh.NewDecoder(all, mesh.AcceptMutualTLS)
-	clusters := ads.Subscribe(client, ads.Kind[*mesh.Cluster]{URL: mesh.ClusterType, Full: true, Decode: reading.DecodeCluster}, s.onClusters)
-	s.endpoints = ads.Subscribe(client, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment}, s.onEndpoints)
+	d := mesh.NewDecoder(all, mesh.AcceptMutualTLS)
+	clusters := ads.Subscribe(client, ads.Kind[*mesh.Cluster]{
+		URL: mesh.ClusterType, Full: true, Decode: d.DecodeCluster,
+	}, s.onClusters)
+	s.endpoints = ads.Subscribe(client, ads.Kind[*mesh.Assignment]{
+		URL: mesh.EndpointType, Decode: d.DecodeAssignment,
+	}, s.onEndpoints)
 	clusters.Watch(ads.Wildcard)
 	return s
 }
@@ -144,6 +151,7 @@ func (s *hostSearch) onClusters(e ads.Event[*mesh.Cluster]) {
 	s.conclude()
 }
 
+// isCandidate reports whether a cluster may be that of the service.
 func (s *hostSearch) isCandidate(c *mesh.Cluster) bool {
 	return c.Err == nil && c.ID.Subset == "" && c.Discovery == mesh.DiscoveryEDS &&
 		slices.ContainsFunc(s.hosts, func(p naming.Pattern) bool { return p.MatchHost(c.Address.Host) })
@@ -166,7 +174,7 @@ func (s *hostSearch) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	for _, name := range e.Confirmed {
 		delete(s.pendingEndpoints, name)
 	}
-	for name := range e.Unknown { // it is reported later, or never
+	for name := range e.Unknown { // may be reported later, or never
 		delete(s.pendingEndpoints, name)
 	}
 	for name := range e.Invalid {
@@ -175,8 +183,8 @@ func (s *hostSearch) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	s.conclude()
 }
 
-// conclude gives the answer once everything was reported: before that another
-// service may come first.
+// conclude ends the search once everything was reported. Before that, a service that sorts
+// first may still be missing.
 func (s *hostSearch) conclude() {
 	if !s.clustersComplete || len(s.pendingEndpoints) > 0 {
 		return
@@ -197,7 +205,7 @@ func (s *hostSearch) conclude() {
 	}
 }
 
-// reportNotFound records why nothing was found so far.
+// reportNotFound records and reports why nothing has been found yet.
 func (s *hostSearch) reportNotFound(why error) {
 	s.notFoundReason = why
 	s.report(why)
