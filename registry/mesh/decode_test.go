@@ -72,7 +72,7 @@ func TestKindsOfClusters(t *testing.T) {
 		"LOGICAL_DNS has its host names":             {cluster: inline(clusterv3.Cluster_LOGICAL_DNS, "b.example.com"), addresses: []string{"b.example.com:1"}},
 		"STATIC has its addresses":                   {cluster: inline(clusterv3.Cluster_STATIC, "10.0.0.1"), addresses: []string{"10.0.0.1:1"}},
 		"ORIGINAL_DST is known and has no endpoints": {cluster: inline(clusterv3.Cluster_ORIGINAL_DST), unknown: "router"},
-		"EDS is asked by service_name":               {cluster: renamed, needed: "other", addresses: []string{"10.0.0.9:1"}},
+		"EDS is requested by service_name":           {cluster: renamed, needed: "other", addresses: []string{"10.0.0.9:1"}},
 		"a kind that does not exist":                 {cluster: inline(99), unknown: "unsupported"},
 		"a kind of an extension":                     {cluster: custom("envoy.clusters.dns"), unknown: "unsupported"},
 		"names that the proxy resolves":              {cluster: custom("envoy.clusters.dynamic_forward_proxy")},

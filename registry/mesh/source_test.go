@@ -728,7 +728,7 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 }
 
 // TestSource_OtherReplica: services that it lost sight of are there again
-// once another one was asked.
+// once another replica was read.
 func TestSource_OtherReplica(t *testing.T) {
 	lookup := func(addresses ...string) func(context.Context, string) ([]string, error) {
 		return func(_ context.Context, host string) ([]string, error) {

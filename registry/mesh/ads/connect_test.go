@@ -128,7 +128,7 @@ func TestConnecting(t *testing.T) {
 				expect(3, 3)
 			}
 		},
-		"a server that is not ready is asked until it is": func(t *testing.T) {
+		"a server that is not ready is retried until it is": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			s.Refuse(istiodfake.ErrNotReady)
@@ -141,7 +141,7 @@ func TestConnecting(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 			is(t, "error shown", c.State().Err, nil)
 		},
-		"a refusal of who we are is reported with the remedy, and tried again slowly": func(t *testing.T) {
+		"rejected credentials are reported with the remedy, and retried slowly": func(t *testing.T) {
 			for _, m := range variants() {
 				for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
 					s, n := istiod(t)
@@ -279,7 +279,7 @@ func TestConnecting(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 			is(t, "slowly", len(w.failures()) < 15, true)
 		},
-		"a request beyond the server's limit is reported as that, tried again slowly, and the last state stays": func(t *testing.T) {
+		"a request above the server's limit is reported as such, retried slowly, and the last resources stay": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"))
 			w := &witness{}
@@ -382,7 +382,7 @@ func TestConnecting(t *testing.T) {
 			equal(t, "removed", last.Removed, "b")
 			equal(t, "confirmed", last.Confirmed, "a")
 		},
-		"what a restarted istiod has not read yet is removed and comes back": func(t *testing.T) {
+		"resources that a restarted istiod has not read yet are removed and return": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)

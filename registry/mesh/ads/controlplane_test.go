@@ -20,7 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// plane is a control plane that can be reported what there is.
+// plane is a control plane with settable resources.
 type plane interface {
 	set(t *testing.T, version string, resources ...proto.Message)
 }

@@ -279,7 +279,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestDial opens a stream of one's own, as the mapping's reader does.
+// TestDial opens a separate stream, like the reader of the mapping.
 func TestDial(t *testing.T) {
 	s := istiodfake.NewServer()
 	s.Debug(func(ctx context.Context, name string) ([]byte, error) {

@@ -55,10 +55,10 @@ func TestDefectsOfOthers(t *testing.T) {
 			s.Set(load("kept", "10.0.0.2"), load("gone-7", "10.0.0.3"))
 			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "kept")
-			equal(t, "asked", s.Connections()[0].Watches[eds], "kept")
+			equal(t, "requested", s.Connections()[0].Watches[eds], "kept")
 			is(t, "held", c.State().Types[eds].Resources, 1)
 		},
-		"a client that no endpoint is of is served at once, and so is one that comes to be one": func(t *testing.T) {
+		"a client without endpoints is served at once, and so is one that gets endpoints later": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), load("a", "10.9.9.9"))
 			c := connect(t, n) // as 10.0.0.1
@@ -90,10 +90,10 @@ func TestDefectsOfOthers(t *testing.T) {
 			for _, r := range s.Requests(eds)[before:] {
 				is(t, "requested a removed name", slices.Contains(r.Subscribe, "a"), false)
 			}
-			equal(t, "asked", s.Connections()[0].Watches[eds], "b")
+			equal(t, "requested", s.Connections()[0].Watches[eds], "b")
 			is(t, "held", v.held["b"], "10.0.0.2")
 		},
-		"a client without a server says so, and says when it has one": func(t *testing.T) {
+		"a client reports that it has no server, and when it connects": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			n.cut(errors.New("no route"))

@@ -169,7 +169,7 @@ func TestDelta(t *testing.T) {
 				equal(t, "removed", e.Removed)
 			}
 		},
-		"a server that was reported the versions may be silent about what did not change": func(t *testing.T) {
+		"a server that knows the versions may omit unchanged resources": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)

@@ -54,13 +54,13 @@ func TestSubscriptions(t *testing.T) {
 			c := connect(t, n)
 			_, sub := watch(c, endpoints(), "a", "b", "c")
 			synctest.Wait()
-			equal(t, "asked", s.Connections()[0].Watches[eds], "a", "b", "c")
+			equal(t, "requested", s.Connections()[0].Watches[eds], "a", "b", "c")
 			sub.Unwatch("a")
 			synctest.Wait()
-			equal(t, "asked", s.Connections()[0].Watches[eds], "b", "c")
+			equal(t, "requested", s.Connections()[0].Watches[eds], "b", "c")
 			sub.Set()
 			synctest.Wait()
-			is(t, "asked", len(s.Connections()[0].Watches[eds]), 0)
+			is(t, "requested", len(s.Connections()[0].Watches[eds]), 0)
 			for _, r := range s.Requests(eds) {
 				is(t, "empty names", slices.Contains(r.Subscribe, ""), false)
 			}
@@ -118,7 +118,7 @@ func TestSubscriptions(t *testing.T) {
 				}
 				in(time.Second)
 				slices.Sort(last)
-				equal(t, "asked", s.Connections()[0].Watches[eds], slices.Compact(last)...)
+				equal(t, "requested", s.Connections()[0].Watches[eds], slices.Compact(last)...)
 				obedient(t, s)
 			}
 		},

@@ -154,7 +154,7 @@ func TestWorld(t *testing.T) {
 			is(t, "counted", strings.Contains(r.GetErrorDetail().GetMessage(), "and 990 more"), true)
 			is(t, "short", len(r.GetErrorDetail().GetMessage()) < 5000, true)
 		},
-		"an envelope that cannot be read, or that holds another, is rejected": func(t *testing.T) {
+		"an envelope that cannot be read, or that contains another, is rejected": func(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage("type.googleapis.com/envoy.service.discovery.v3.Resource"), body(wrap("b", "", wrap("b", "", nil)))))
 			r := k.request(t).GetErrorDetail().GetMessage()
@@ -205,7 +205,7 @@ func TestWorld(t *testing.T) {
 			k.answer(say(cds, "v2", "2"))
 			equal(t, "removed", v.one(t).Removed, "a", "b")
 		},
-		"endpoints that a response does not hold stay": func(t *testing.T) {
+		"endpoints that are missing in a response stay": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("c", "10.0.0.9")))
 			e := v.one(t)

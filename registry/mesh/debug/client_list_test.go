@@ -46,7 +46,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("skipped %+v, want the key of sel-1.shop-22", skipped[0])
 		}
 	})
-	t.Run("adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
+	t.Run("adsz over xDS of a real istiod without publications", func(t *testing.T) {
 		t.Parallel()
 		got, skipped, err := publications(capture(t, "adsz-xds.json"), debug.DecodeOptions{})
 		if err != nil || len(got)+len(skipped) != 0 {
@@ -76,18 +76,18 @@ func TestOddClients(t *testing.T) {
 		unread  bool
 		skipped int
 	}{
-		"no metadata":              {`{"connectionId":"a-1"}`, 0, false, 0},
-		"no label":                 {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
-		"the label is null":        {`{"connectionId":"a-1","metadata":{"LABELS":{"DUBBO_GO":null}}}`, 1, true, 1},
-		"the label in lower case":  {`{"connectionId":"a-1","metadata":{"LABELS":{"dubbo_go":"{}"}}}`, 0, false, 0},
-		"metadata that is a text":  {`{"connectionId":"a-1","metadata":"x"}`, 1, true, 1},
-		"no id":                    {`{"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 0, false, 1},
-		"an id that is a number":   {`{"connectionId":7}`, 0, false, 1},
-		"a client that is a text":  {`"x"`, 0, false, 1},
-		"a time nobody can read":   {`{"connectionId":"a-1","connectedAt":"yesterday","metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
-		"a time that is a number":  {`{"connectionId":"a-1","connectedAt":7,"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, true, 1},
-		"an id with an escape":     {`{"connectionId":"\u001b[2J-1","metadata":"x"}`, 1, true, 1},
-		"fields nobody knows, too": {`{"connectionId":"a-1","new":{"deep":[1,{"x":[]}]},"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+		"no metadata":             {`{"connectionId":"a-1"}`, 0, false, 0},
+		"no label":                {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
+		"the label is null":       {`{"connectionId":"a-1","metadata":{"LABELS":{"DUBBO_GO":null}}}`, 1, true, 1},
+		"the label in lower case": {`{"connectionId":"a-1","metadata":{"LABELS":{"dubbo_go":"{}"}}}`, 0, false, 0},
+		"metadata that is a text": {`{"connectionId":"a-1","metadata":"x"}`, 1, true, 1},
+		"no id":                   {`{"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 0, false, 1},
+		"an id that is a number":  {`{"connectionId":7}`, 0, false, 1},
+		"a client that is a text": {`"x"`, 0, false, 1},
+		"an invalid time":         {`{"connectionId":"a-1","connectedAt":"yesterday","metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+		"a time that is a number": {`{"connectionId":"a-1","connectedAt":7,"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, true, 1},
+		"an id with an escape":    {`{"connectionId":"\u001b[2J-1","metadata":"x"}`, 1, true, 1},
+		"unknown fields, too":     {`{"connectionId":"a-1","new":{"deep":[1,{"x":[]}]},"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func manyClients(n int) []byte {
 	return b.Bytes()
 }
 
-// Everything ever allocated is more than what is held at any time. A fifth of
+// The sum of all allocations exceeds the memory in use at any time. A fifth of
 // the 10,000 clients may use a fifth of the 100 MB; the benchmark has them all.
 func TestMemory(t *testing.T) {
 	body := manyClients(2_000)
@@ -150,7 +150,7 @@ func BenchmarkDecode10kClients(b *testing.B) {
 	}
 }
 
-// Whatever istiod sends: an error, or as many clients as it says; and what is
+// Any response: an error, or as many clients as it reports; and what is
 // cut off is never treated as the whole.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, cut int) {

@@ -29,11 +29,11 @@ const (
 
 // fakeIstiod answers the debug API by istiod's rules.
 type fakeIstiod struct {
-	mu      sync.Mutex
-	clients map[string]istiodfake.Client
-	counter int
-	asked   []string
-	answer  func(w http.ResponseWriter, r *http.Request) bool // answers itself and says so, or nil
+	mu       sync.Mutex
+	clients  map[string]istiodfake.Client
+	counter  int
+	requests []string
+	answer   func(w http.ResponseWriter, r *http.Request) bool // answers itself and says so, or nil
 }
 
 func newIstiod() *fakeIstiod { return &fakeIstiod{clients: make(map[string]istiodfake.Client)} }
@@ -71,7 +71,7 @@ func (f *fakeIstiod) disconnect(ids ...string) {
 	}
 }
 
-// restart loses all connections and counts anew.
+// restart closes all connections and restarts their counter.
 func (f *fakeIstiod) restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,17 +86,17 @@ func (f *fakeIstiod) misbehave(answer func(w http.ResponseWriter, r *http.Reques
 	f.answer = answer
 }
 
-// questions returns what was asked since the last call.
-func (f *fakeIstiod) questions() []string {
+// takeRequests returns the requests since the last call.
+func (f *fakeIstiod) takeRequests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() { f.asked = nil }()
-	return f.asked
+	defer func() { f.requests = nil }()
+	return f.requests
 }
 
 func (f *fakeIstiod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	f.asked = append(f.asked, r.URL.RequestURI())
+	f.requests = append(f.requests, r.URL.RequestURI())
 	answer := f.answer
 	f.mu.Unlock()
 	if answer != nil && answer(w, r) {
@@ -171,7 +171,7 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	return l.Dial(ctx)
 }
 
-// watcher runs a reader and keeps what it reports.
+// watcher runs a reader and records its snapshots.
 type watcher struct {
 	mu       sync.Mutex
 	last     debug.Snapshot

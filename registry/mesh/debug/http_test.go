@@ -56,7 +56,7 @@ func TestBadAnswers(t *testing.T) {
 		"a JSON list is not an empty list": {body(`[]`), debug.NotAnswer, ""},
 		"JSON null is not an empty list":   {body(`null`), debug.NotAnswer, ""},
 		"broken JSON":                      {body(`{"totalClients":0,}`), debug.NotAnswer, "JSON"},
-		"a total that is no number":        {body(`{"totalClients":"0"}`), debug.NotAnswer, "totalClients"},
+		"a total that is not a number":     {body(`{"totalClients":"0"}`), debug.NotAnswer, "totalClients"},
 		"clients that are no list":         {body(`{"totalClients":0,"clients":{}}`), debug.NotAnswer, "clients"},
 		"something behind the answer":      {body(`{"totalClients":0}{"totalClients":0}`), debug.NotAnswer, "follows"},
 		"a redirect is not followed":       {redirect, debug.NotAnswer, "elsewhere.example"},
@@ -200,8 +200,8 @@ func TestPorts(t *testing.T) {
 			HTTP: &debug.HTTPOptions{Dial: n.dial},
 		})
 		in(2 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections"}) {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); !slices.Equal(got, []string{"/debug/connections"}) {
+			t.Errorf("requests %v", got)
 		}
 		f.misbehave(stall(""))
 		in(time.Minute)
@@ -211,7 +211,7 @@ func TestPorts(t *testing.T) {
 			t.Errorf("error %v, want the URL once", err)
 		}
 	})
-	run("a replica that is listed with a port is asked at that one alone", func(t *testing.T) {
+	run("a replica that is listed with a port is requested only at that port", func(t *testing.T) {
 		n := newNetwork()
 		w := watch(t, debug.Options{Replicas: debug.Static("127.0.0.1:7"), HTTP: &debug.HTTPOptions{Dial: n.dial}})
 		in(time.Second)
@@ -230,16 +230,16 @@ func TestNeverPush(t *testing.T) {
 			istiods[0].connect("x.shop", "")
 		}
 		watch(t, o)
-		var asked []string
+		var requests []string
 		for range 20 {
 			in(5 * time.Second)
 			istiods[0].connect("y.shop", oneA)
-			asked = append(asked, istiods[0].questions()...)
+			requests = append(requests, istiods[0].takeRequests()...)
 		}
-		if len(asked) < 20 {
-			t.Fatalf("asked only %d times", len(asked))
+		if len(requests) < 20 {
+			t.Fatalf("only %d requests", len(requests))
 		}
-		for _, q := range asked {
+		for _, q := range requests {
 			if strings.Contains(q, "push") {
 				t.Errorf("requested %s, want single clients", q)
 			}
@@ -271,7 +271,7 @@ func TestPieces(t *testing.T) {
 		if s := w.snapshot(); !s.Complete || s.Err != nil || s.Unread != nil || s.Replicas[0].Clients != 301 {
 			t.Errorf("complete %v, unread %v, %v, %+v", s.Complete, s.Unread, s.Err, s.Replicas)
 		}
-		if got := f.questions(); slices.Contains(got, "/debug/adsz") {
+		if got := f.takeRequests(); slices.Contains(got, "/debug/adsz") {
 			t.Error("requested all clients at once, want pauses")
 		}
 	})
@@ -291,16 +291,16 @@ func TestPieces(t *testing.T) {
 			t.Errorf("unread %v, skipped %v, %v", s.Unread, s.Skipped, s.Err)
 		}
 		singles := 0
-		for _, q := range f.questions() {
+		for _, q := range f.takeRequests() {
 			if strings.Contains(q, "a.shop-3") {
 				singles++
 			}
 		}
 		if singles > 3 {
-			t.Errorf("asked for it %d times in 20 minutes", singles)
+			t.Errorf("%d requests for it in 20 minutes", singles)
 		}
 	})
-	run("istiod works on our questions for a quarter of the time at most", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+	run("istiod works on our requests for a quarter of the time at most", func(t *testing.T, f *fakeIstiod, o debug.Options) {
 		for range 100 {
 			f.connect("b.shop", oneB)
 		}
@@ -313,13 +313,13 @@ func TestPieces(t *testing.T) {
 		})
 		w := watch(t, o)
 		in(39 * time.Second)
-		if s := w.snapshot(); s.Complete || len(f.questions()) < 90 {
+		if s := w.snapshot(); s.Complete || len(f.takeRequests()) < 90 {
 			t.Errorf("complete after 39 s: %v", s.Complete)
 		}
 		in(2 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("what was read before a failure is not read again", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+	run("clients that were read before a failure are not read again", func(t *testing.T, f *fakeIstiod, o debug.Options) {
 		for range 20 {
 			f.connect("b.shop", oneB)
 		}
@@ -334,10 +334,10 @@ func TestPieces(t *testing.T) {
 			t.Error("Complete = true without one client, want false")
 		}
 		f.misbehave(nil)
-		f.questions()
+		f.takeRequests()
 		in(5 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=z.shop-21"}) {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=z.shop-21"}) {
+			t.Errorf("requests %v", got)
 		}
 		expect(t, w, "A a, B b")
 	})
@@ -355,23 +355,23 @@ func TestSingles(t *testing.T) {
 				}
 				w := watch(t, o)
 				in(time.Second)
-				istiods[0].questions()
+				istiods[0].takeRequests()
 				test(t, istiods[0], w)
 			})
 		})
 	}
-	run("where nothing is new, only connections are asked for", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("without new clients, only connections is requested", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		in(5 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections"}) {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); !slices.Equal(got, []string{"/debug/connections"}) {
+			t.Errorf("requests %v", got)
 		}
 		expect(t, w, "B b")
 	})
-	run("a few new clients are asked for one by one", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("a few new clients are requested one by one", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("a.shop", oneA)
 		in(5 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=a.shop-201"}) {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=a.shop-201"}) {
+			t.Errorf("requests %v", got)
 		}
 		expect(t, w, "A a, B b")
 	})
@@ -380,8 +380,8 @@ func TestSingles(t *testing.T) {
 			f.connect("a.shop", oneA)
 		}
 		in(5 * time.Second)
-		if got := f.questions(); len(got) != 51 || slices.Contains(got, "/debug/adsz") {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); len(got) != 51 || slices.Contains(got, "/debug/adsz") {
+			t.Errorf("requests %v", got)
 		}
 		expect(t, w, "A a, B b")
 	})
@@ -393,11 +393,11 @@ func TestSingles(t *testing.T) {
 		f.mu.Unlock()
 		in(5 * time.Second)
 		expect(t, w, "A a, B b")
-		if got := f.questions(); !slices.Contains(got, "/debug/adsz") {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); !slices.Contains(got, "/debug/adsz") {
+			t.Errorf("requests %v", got)
 		}
 	})
-	run("a client that goes between two questions is no failure", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("a client that disconnects between two requests is not a failure", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		gone := f.connect("a.shop", oneA)
 		f.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.RawQuery != "" {
@@ -438,7 +438,7 @@ func TestToken(t *testing.T) {
 			})
 		})
 	}
-	run("a newline behind the token is no part of it", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+	run("a newline after the token is ignored", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
 		write(t, file, " good\r\n")
 		w := watch(t, o)
 		in(time.Second)
@@ -470,7 +470,7 @@ func TestToken(t *testing.T) {
 	for name, text := range map[string]string{
 		"an empty file":                     "\n",
 		"a file with two lines":             "good\nX-Header: x",
-		"a file that is no token":           "a\x00b",
+		"a file without a token":            "a\x00b",
 		"a file larger than a token can be": strings.Repeat("x", 65<<10),
 	} {
 		run(name+" is a clear error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
@@ -478,7 +478,7 @@ func TestToken(t *testing.T) {
 			w := watch(t, o)
 			in(time.Second)
 			expectCause(t, w.snapshot().Err, debug.NoToken)
-			if got := f.questions(); len(got) > 0 {
+			if got := f.takeRequests(); len(got) > 0 {
 				t.Errorf("requested %v without a token, want nothing", got)
 			}
 		})
@@ -489,8 +489,8 @@ func TestToken(t *testing.T) {
 		w := watch(t, o)
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.Plaintext)
-		if got := f.questions(); len(got) > 0 {
-			t.Errorf("asked %v", got)
+		if got := f.takeRequests(); len(got) > 0 {
+			t.Errorf("requests %v", got)
 		}
 	})
 	run("the token is never in an error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {

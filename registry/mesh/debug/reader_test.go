@@ -57,7 +57,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("conflicts %+v, want one of two clients", c)
 		}
 	})
-	run("a key withdrawn while its client is connected goes after the grace", func(t *testing.T) {
+	run("a key that a connected client withdraws is removed after the grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		old := istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", oneB)
@@ -70,7 +70,7 @@ func TestReader(t *testing.T) {
 		in(2 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("a key whose connection went goes after the connection grace", func(t *testing.T) {
+	run("a key whose connection ended is removed after the connection grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		gone := istiods[0].connect("a.shop", oneA)
@@ -82,7 +82,7 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("a key whose connection went stays while any replica cannot be read", func(t *testing.T) {
+	run("a key whose connection ended stays while any replica cannot be read", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "::1")
 		istiods[0].connect("b.shop", oneB)
 		gone := istiods[0].connect("a.shop", oneA)
@@ -131,7 +131,7 @@ func TestReader(t *testing.T) {
 		in(10 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("one client's bad JSON costs nobody else, and is counted", func(t *testing.T) {
+	run("the invalid JSON of a client affects only that client, and is counted", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("bad.shop", `{"providers:`)
 		istiods[0].connect("a.shop", oneA)
@@ -160,7 +160,7 @@ func TestReader(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
-	run("another cluster domain is no different", func(t *testing.T) {
+	run("another cluster domain works too", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("a.shop", strings.Replace(oneA, "cluster.local", "corp.example", 1))
 		w := watch(t, o)
@@ -181,7 +181,7 @@ func TestReader(t *testing.T) {
 			t.Error("Own = false, want true for the replica of our connection")
 		}
 	})
-	run("the labels beside the metadata are not read: they are the pod's", func(t *testing.T) {
+	run("labels outside the metadata are ignored: they are the pod's", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		id := istiods[0].connectWith("pod.shop", nil)
 		c := istiods[0].clients[id]
@@ -267,14 +267,14 @@ func TestReplicas(t *testing.T) {
 		if s := w.snapshot(); !s.Complete || s.Err != nil || len(s.Replicas) != 1 {
 			t.Errorf("snapshot %+v, want one replica", s)
 		}
-		n.serve(t, "127.0.0.2:15014", istiods[1]) // whoever has the address by now
-		istiods[1].questions()
+		n.serve(t, "127.0.0.2:15014", istiods[1]) // another process has the address now
+		istiods[1].takeRequests()
 		in(5*time.Minute - 10*time.Second)
 		expect(t, w, "A a, B b")
 		in(15 * time.Second)
 		expect(t, w, "A a")
-		if asked := istiods[1].questions(); len(asked) > 0 {
-			t.Errorf("requests %q, want none", asked)
+		if requests := istiods[1].takeRequests(); len(requests) > 0 {
+			t.Errorf("requests %q, want none", requests)
 		}
 	})
 	run("a replica that is listed no more and does not answer for a while is not waited for", func(t *testing.T) {
@@ -302,10 +302,10 @@ func TestReplicas(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "")
 		istiods[1].misbehave(nil)
-		istiods[1].questions()
+		istiods[1].takeRequests()
 		in(time.Minute)
-		if asked := istiods[1].questions(); len(asked) > 0 {
-			t.Errorf("requests %q, want none", asked)
+		if requests := istiods[1].takeRequests(); len(requests) > 0 {
+			t.Errorf("requests %q, want none", requests)
 		}
 	})
 	run("an address of replicas that are listed by their own is read no more", func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%+v", s.Replicas)
 		}
 	})
-	run("of claims that nobody can report to be over as many are kept as map something else", func(t *testing.T) {
+	run("of the claims that no client can end, one is kept for each key and address", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		istiods[0].connect("b.shop", oneB)
 		istiods[1].connect("c.shop", strings.Replace(oneA, "a.shop", "c.shop", 1))
@@ -375,7 +375,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%d keys, %d claims wait, want 10001 and 10000", m.Len(), w.snapshot().Waiting)
 		}
 	})
-	run("one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {
+	run("one of three that never answered leaves the mapping incomplete, and nothing is removed", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		o.Replicas = debug.Static("127.0.0.1", "127.0.0.2", "127.0.0.3")
 		istiods[0].connect("b.shop", oneB)
@@ -392,7 +392,7 @@ func TestReplicas(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
-	run("a connection that moves between replicas is no change", func(t *testing.T) {
+	run("a connection that moves between replicas changes nothing", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		istiods[0].connect("b.shop", oneB)
 		first := istiods[0].connect("a.shop", oneA)
@@ -422,7 +422,7 @@ func TestReplicas(t *testing.T) {
 		in(4 * time.Minute)
 		istiods[0].restart()
 		istiods[0].connect("b.shop", oneB)
-		in(4 * time.Minute) // five after the first went, but its client waits for this istiod too
+		in(4 * time.Minute) // five after the first ended, but its client may reconnect to this istiod too
 		expect(t, w, "A a, B b")
 		if left := time.Until(w.snapshot().Restarting); left <= 0 || left > 5*time.Minute {
 			t.Errorf("Restarting in %s, want within 5 minutes", left)
@@ -453,7 +453,7 @@ func TestReplicas(t *testing.T) {
 		}
 		expect(t, w, "A a")
 	})
-	run("replicas are asked for anew, sooner after a failure", func(t *testing.T) {
+	run("replicas are listed again, sooner after a failure", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("a.shop", oneA)
 		endpoints := new(debug.Endpoints)

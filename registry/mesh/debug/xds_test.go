@@ -72,7 +72,7 @@ func (f *fakeADS) StreamAggregatedResources(stream discovery.AggregatedDiscovery
 			return status.Error(codes.InvalidArgument, "exactly one debug request is required")
 		}
 		page, _ := istiodfake.DebugPage(request.GetResourceNames()[0], f.pages.list())
-		// A stray answer of another type is not what was asked for.
+		// A stray response of another type is not the requested one.
 		_ = stream.Send(&discovery.DiscoveryResponse{TypeUrl: "other"})
 		if err := stream.Send(&discovery.DiscoveryResponse{
 			TypeUrl: "istio.io/debug", Nonce: "n", VersionInfo: "v",
@@ -86,7 +86,7 @@ func (f *fakeADS) StreamAggregatedResources(stream discovery.AggregatedDiscovery
 	}
 }
 
-// xdsMesh is one istiod that is asked over xDS, in memory.
+// xdsMesh is one istiod that is read over xDS, in memory.
 func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 	t.Helper()
 	f := &fakeADS{pages: newIstiod()}
@@ -163,7 +163,7 @@ func TestXDS(t *testing.T) {
 			}
 		}
 	})
-	run("a stream that ends between two questions is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("a stream that ends between two requests is not a failure", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.endAfter = 1
 		f.pages.connect("a.shop", oneA)
 		w := watch(t, o)
@@ -225,7 +225,7 @@ func TestXDS(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.TooLarge)
 	})
-	run("a client that is not connected any more is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("a client that is no longer connected is not a failure", func(t *testing.T, f *fakeADS, o debug.Options) {
 		for range 100 {
 			f.pages.connect("x.shop", oneB)
 		}
@@ -236,13 +236,13 @@ func TestXDS(t *testing.T) {
 		expect(t, w, "A a, B b")
 		last := f.requests[len(f.requests)-1]
 		if got := last.GetResourceNames(); !slices.Equal(got, []string{"adsz?proxyID=a.shop-101"}) {
-			t.Errorf("asked %v", got)
+			t.Errorf("requests %v", got)
 		}
 		if text, code := istiodfake.DebugPage("adsz?proxyID=gone-1", f.pages.list()); code != http.StatusNotFound {
 			t.Errorf("the fake returns %s, want 404", text)
 		}
 	})
-	run("a connection that cannot be made is a failure of that replica alone", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("a connection that cannot be made is a failure of only that replica", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.pages.connect("a.shop", oneA)
 		o.Replicas = debug.Static("istiod", "other\x1b")
 		dial := o.XDS.Dial

@@ -79,7 +79,7 @@ func TestKeys_OneIstiod(t *testing.T) {
 			in(time.Second)
 			equal(t, "streams", i.streams(), 1)
 		},
-		"a set is not changed by whoever handed it in": func(t *testing.T, i *istiod, w *world) {
+		"a set does not change with the map that was passed": func(t *testing.T, i *istiod, w *world) {
 			mine := some("A")
 			w.Set(mine)
 			maps.Copy(mine, some("B"))
@@ -100,7 +100,7 @@ func TestKeys_OneIstiod(t *testing.T) {
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("K999"))
 			equal(t, "streams", i.streams(), 1000)
 		},
-		"a change is no error for anybody": func(t *testing.T, _ *istiod, w *world) {
+		"a change is not reported as an error": func(t *testing.T, _ *istiod, w *world) {
 			for n := range 5 {
 				w.Set(some(fmt.Sprint("K", n)))
 				in(time.Second)
@@ -177,7 +177,7 @@ func TestKeys_OneIstiod(t *testing.T) {
 				t.Errorf("%d streams in ten seconds, want at most 12", opened)
 			}
 		},
-		"an istiod that is away is asked ever more slowly, and found when it is back": func(t *testing.T, i *istiod, w *world) {
+		"an unreachable istiod is retried more and more slowly, and found when it is back": func(t *testing.T, i *istiod, w *world) {
 			i.unplug(true)
 			w.Set(some("A"))
 			in(10 * time.Minute)
@@ -191,7 +191,7 @@ func TestKeys_OneIstiod(t *testing.T) {
 			accepted, open := i.connections()
 			equal(t, "connections accepted and open", [2]int{accepted, open}, [2]int{1, 1})
 		},
-		"what was set while istiod was away is what it shows": func(t *testing.T, i *istiod, w *world) {
+		"keys that were set while istiod was unreachable are shown": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			i.unplug(true)
@@ -214,7 +214,7 @@ func TestKeys_OneIstiod(t *testing.T) {
 			_, open := i.connections()
 			equal(t, "streams and connections", [2]int{len(i.Connections()), open}, [2]int{})
 		},
-		"a publisher that ended publishes again, what was set meanwhile": func(t *testing.T, i *istiod, w *world) {
+		"a publisher that ended publishes again, with the keys that were set meanwhile": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			if err := w.Run(t.Context()); err == nil {
@@ -255,7 +255,7 @@ func TestKeys_SeveralIstiods(t *testing.T) {
 			equal(t, "a", a.shown(), "bridge-0.istio-system "+text("A"))
 			equal(t, "b", b.shown(), a.shown())
 		},
-		"a replica that comes later gets them, one that goes is left": func(t *testing.T, a, b *istiod, w *world) {
+		"a later replica gets the keys, a removed one does not": func(t *testing.T, a, b *istiod, w *world) {
 			w.list("a")
 			w.Set(some("A"))
 			in(10 * time.Second)
@@ -285,7 +285,7 @@ func TestKeys_SeveralIstiods(t *testing.T) {
 			in(10 * time.Second)
 			equal(t, "error", w.Status().Err, "")
 		},
-		"one that is away does not hold the other": func(t *testing.T, a, b *istiod, w *world) {
+		"an unreachable one does not delay the other": func(t *testing.T, a, b *istiod, w *world) {
 			a.unplug(true)
 			w.Set(some("A"))
 			in(time.Second)
@@ -436,7 +436,7 @@ func TestKeys_SeveralClients(t *testing.T) {
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("B", "C"))
 		},
-		"of two that give one key the first by name counts, whoever came first": func(t *testing.T, i *istiod, w *world) {
+		"of two contributors of one key, the first by name wins, in any order": func(t *testing.T, i *istiod, w *world) {
 			theirs := some("A")
 			for key := range theirs {
 				theirs[key] = naming.HostAddress{Host: "elsewhere", Port: 1}
@@ -463,7 +463,7 @@ func TestKeys_SeveralClients(t *testing.T) {
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system {}")
 		},
-		"nothing is announced by withdrawing what nobody announced": func(t *testing.T, i *istiod, w *world) {
+		"removing an unknown contributor announces nothing": func(t *testing.T, i *istiod, w *world) {
 			w.Only()
 			in(time.Minute)
 			equal(t, "streams", i.streams(), 0)

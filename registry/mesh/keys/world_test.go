@@ -122,13 +122,13 @@ func (i *istiod) streams() int {
 type world struct {
 	*keys.Publisher
 
-	mu       sync.Mutex
-	istiods  map[string]*istiod
-	listed   []string
-	listErr  error
-	held     int // connections dialled and not given back
-	observed []keys.Observation
-	end      func()
+	mu              sync.Mutex
+	istiods         map[string]*istiod
+	listed          []string
+	listErr         error
+	openConnections int // connections dialled and not released
+	observed        []keys.Observation
+	end             func()
 }
 
 func start(t *testing.T, replicas map[string]*istiod, change ...func(*keys.Options)) *world {
@@ -152,8 +152,8 @@ func start(t *testing.T, replicas map[string]*istiod, change ...func(*keys.Optio
 		if err := <-done; err != nil {
 			t.Errorf("Run() = %v, want nil", err)
 		}
-		if w.held != 0 {
-			t.Errorf("%d connections are held, want none", w.held)
+		if w.openConnections != 0 {
+			t.Errorf("%d connections are open, want none", w.openConnections)
 		}
 	})
 	t.Cleanup(w.end)
@@ -209,14 +209,14 @@ func (w *world) dial(replica string) (grpc.ClientConnInterface, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w.hold(1)
-	return conn, func() { w.hold(-1); _ = conn.Close() }, nil
+	w.countConnection(1)
+	return conn, func() { w.countConnection(-1); _ = conn.Close() }, nil
 }
 
-func (w *world) hold(n int) {
+func (w *world) countConnection(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held += n
+	w.openConnections += n
 }
 
 func (w *world) observe(o keys.Observation) {

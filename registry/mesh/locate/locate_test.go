@@ -47,7 +47,7 @@ func assignment(name string, at ...string) *endpointv3.ClusterLoadAssignment {
 }
 
 // shop is a mesh in which the process at 10.0.0.1:8080 is in two services of its
-// namespace, in one of another namespace, and beside one of its own port.
+// namespace, in one of another namespace, and next to one with its own port.
 func shop(s *istiodfake.Server) {
 	for name, at := range map[string][]string{
 		"outbound|80||zebra.shop.svc.cluster.local":    {"10.0.0.1:8080"},
