@@ -20,7 +20,7 @@ func TestValidate_RulesFile(t *testing.T) {
 		shows string
 	}{
 		{rules: good, code: exitOK, shows: "valid"},
-		{rules: bad, code: exitUsage, shows: bad + `:2:33: DestinationRule of "a" is not followed: spec.trafficPolicy: only loadBalancer`},
+		{rules: bad, code: exitUsage, shows: bad + `:2:33: DestinationRule of "a" is ignored: spec.trafficPolicy: only loadBalancer`},
 		{rules: typo, code: exitOK, shows: "warning: " + typo + `:3:9: spec.host: "a.zk.bridge.intern" is no host that bridges serve here: theirs end in .zk.bridge.internal`},
 		{rules: filepath.Join(dir.dir, "none.yaml"), code: exitUsage, shows: "rulesFile: open "},
 		{rules: bad, skip: true, code: exitOK, shows: "valid"},

@@ -118,7 +118,7 @@ func (f *rulesFile) unread(d ruleText, err error) config.Error {
 			e.Line, e.Column = d.line+t.Position.Line, t.Position.Column
 		}
 	}
-	e.Message = "document is not followed: " + e.Message
+	e.Message = "document is ignored: " + e.Message
 	return e
 }
 

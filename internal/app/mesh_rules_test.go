@@ -60,11 +60,11 @@ bridges:
 		got = append(got, strings.TrimPrefix(e.Error(), path))
 	}
 	want := []string{
-		`:11:16: document is not followed: `,
-		`:8:13: DestinationRule of "a" is not followed: spec.subsets[1].name: "v1" is there twice`,
-		`:18:43: VirtualService of "a" is not followed: spec.http[0].route[0].destination.subset: subset "v9" of "a" is not known: DestinationRule of "a" is not followed`,
-		`:21:19: VirtualService of "a" is not followed: spec.http[0].route[1].destination.port: 70000 is not within 1 to 65535`,
-		`:24:7: document is not followed: kind: "Service": want DestinationRule or VirtualService`,
+		`:11:16: document is ignored: `,
+		`:8:13: DestinationRule of "a" is ignored: spec.subsets[1].name: "v1" is defined twice`,
+		`:18:43: VirtualService of "a" is ignored: spec.http[0].route[0].destination.subset: subset "v9" of "a" is unknown: DestinationRule of "a" is ignored`,
+		`:21:19: VirtualService of "a" is ignored: spec.http[0].route[1].destination.port: 70000 is not within 1 to 65535`,
+		`:24:7: document is ignored: kind: "Service": expected DestinationRule or VirtualService`,
 	}
 	if len(got) != len(want) {
 		t.Fatalf("errors:\n%s", strings.Join(got, "\n"))

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	connectTimeout = 10 * time.Second // istio's
+	connectTimeout = 10 * time.Second // the same as Istio's
 	httpOptions    = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 )
 
-// adsConfigSource refers to a resource of the same stream.
+// adsConfigSource refers to a resource on the same stream.
 func adsConfigSource() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
@@ -37,7 +37,7 @@ func adsConfigSource() *corev3.ConfigSource {
 
 // cluster returns the cluster of a port, or of a subset of its endpoints.
 func cluster(name string, port *networking.ServicePort) *clusterv3.Cluster {
-	const unlimited = math.MaxUint32 // as in istio; Envoy's own limit is 1,024
+	const unlimited = math.MaxUint32 // the same as Istio's; Envoy's default is 1,024
 	c := &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
@@ -50,28 +50,36 @@ func cluster(name string, port *networking.ServicePort) *clusterv3.Cluster {
 		}}},
 	}
 	if isHTTP2(port) {
+		explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+				Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+			},
+		}
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: pack(&httpv3.HttpProtocolOptions{
-			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
-			}},
+			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},
 		})}
 	}
 	return c
 }
 
-// pack wraps a message that is always valid.
+// pack wraps a message. It panics if the message cannot be encoded, which never happens with
+// texts in UTF-8.
 func pack(m proto.Message) *anypb.Any {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(err) // its text is UTF-8, as it was decoded from JSON or a message
+		panic(err) // all texts were decoded from JSON or a message, and so are UTF-8
 	}
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m)), Value: value}
 }
 
+// subsetEndpoints returns the endpoints of a subset.
 func subsetEndpoints(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*networking.WorkloadEntry {
-	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !hasLabels(e.GetLabels(), s.GetLabels()) })
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool {
+		return !hasLabels(e.GetLabels(), s.GetLabels())
+	})
 }
 
+// hasLabels reports whether labels include all others.
 func hasLabels(labels, others map[string]string) bool {
 	for k, v := range others {
 		if have, ok := labels[k]; !ok || have != v {
@@ -81,19 +89,23 @@ func hasLabels(labels, others map[string]string) bool {
 	return true
 }
 
-// A localityShare is the endpoints of a locality that have the same weight.
+// A localityShare identifies the endpoints of a locality that have the same weight.
 type localityShare struct {
 	locality string
 	weight   uint32
 }
 
-// assignment returns the endpoints of a cluster by locality. gRPC balances between
-// localities by weight and within one evenly, so endpoints of different weights
-// are in different localities. Envoy uses the weights of the endpoints. For a
-// client's locality near endpoints have higher priorities.
-func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry, client string) *endpointv3.ClusterLoadAssignment {
+// assignment returns the endpoints of a cluster for a client in a locality, which may be
+// empty. Near endpoints have higher priorities.
+//
+// gRPC balances between localities by weight, but evenly within one. Therefore endpoints of
+// different weights are put into different localities. Envoy uses the weights of the
+// endpoints.
+func assignment(
+	name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry, client string,
+) *endpointv3.ClusterLoadAssignment {
 	shares := make(map[localityShare][]*endpointv3.LbEndpoint)
-	weights := make(map[string]int) // how many shares a locality has
+	weights := make(map[string]int) // number of shares by locality
 	for _, e := range endpoints {
 		s := localityShare{e.GetLocality(), max(e.GetWeight(), 1)}
 		if shares[s] == nil {
@@ -104,10 +116,11 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 	divisor, distances := weightDivisor(shares), []int{}
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b localityShare) int {
-		return cmp.Or(distance(client, a.locality)-distance(client, b.locality), cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
+		return cmp.Or(distance(client, a.locality)-distance(client, b.locality),
+			cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
 	}) {
 		if d := distance(client, s.locality); !slices.Contains(distances, d) {
-			distances = append(distances, d) // priorities have no gaps
+			distances = append(distances, d) // the index is the priority, because priorities must have no gaps
 		}
 		locality := localityOf(s.locality)
 		if weights[s.locality] > 1 {
@@ -115,20 +128,22 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 		}
 		total := max(uint64(s.weight)*uint64(len(shares[s]))/divisor, 1)
 		if divisor > 1 {
+			weight := uint32(max(uint64(s.weight)/divisor, 1)) //nolint:gosec // less than s.weight
 			for _, e := range shares[s] {
-				e.LoadBalancingWeight = wrapperspb.UInt32(uint32(max(uint64(s.weight)/divisor, 1))) //nolint:gosec // less than it was
+				e.LoadBalancingWeight = wrapperspb.UInt32(weight)
 			}
 		}
 		out.Endpoints = append(out.Endpoints, &endpointv3.LocalityLbEndpoints{
-			Locality: locality, LbEndpoints: shares[s], LoadBalancingWeight: wrapperspb.UInt32(uint32(total)), //nolint:gosec // by scale
-			Priority: uint32(len(distances) - 1), //nolint:gosec // up to 3
+			Locality: locality, LbEndpoints: shares[s],
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(total)), //nolint:gosec // bounded by weightDivisor
+			Priority:            uint32(len(distances) - 1),       //nolint:gosec // up to 3
 		})
 	}
 	return out
 }
 
-// distance returns how far a locality is from a client's: 0 is the same, 1 the same
-// zone, 2 the same region. It is 0 for a client without a locality.
+// distance returns how far a locality is from a client's: 0 for the same locality, 1 for the
+// same zone, 2 for the same region, and else 3. It is 0 if the client has no locality.
 func distance(client, locality string) int {
 	if client == "" {
 		return 0
@@ -145,8 +160,8 @@ func distance(client, locality string) int {
 	return 0
 }
 
-// sharedLocality returns the part of a client's locality that it shares with any endpoint.
-// Distances are the same for all clients with the same part.
+// sharedLocality returns the longest part of a client's locality that it shares with an
+// endpoint. All clients with the same part have the same distances to the endpoints.
 func sharedLocality(client string, endpoints []*networking.WorkloadEntry) string {
 	const parts = 3
 	least := parts
@@ -157,9 +172,9 @@ func sharedLocality(client string, endpoints []*networking.WorkloadEntry) string
 	return strings.Join(split[:min(parts-least, len(split))], "/")
 }
 
-// weightDivisor returns the divisor by which the sum of the weights fits into 32 bits.
+// weightDivisor returns the divisor with which the sum of all weights fits into 32 bits.
 func weightDivisor(shares map[localityShare][]*endpointv3.LbEndpoint) uint64 {
-	const room = math.MaxUint32 / 2 // weights that would be 0 are 1
+	const room = math.MaxUint32 / 2 // half, because weights that would become 0 are set to 1
 	var sum uint64
 	for s, endpoints := range shares {
 		sum += uint64(s.weight) * uint64(len(endpoints))
@@ -172,12 +187,14 @@ func localityOf(s string) *corev3.Locality {
 	return &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 }
 
-// lbEndpoint returns an endpoint without a health, as istiod does: unhealthy ones are
-// not served.
+// lbEndpoint returns an endpoint without a health status, as istiod does: unhealthy endpoints
+// are not served.
 func lbEndpoint(e *networking.WorkloadEntry, port *networking.ServicePort, weight uint32) *endpointv3.LbEndpoint {
 	number := cmp.Or(e.GetPorts()[port.GetName()], port.GetTargetPort(), port.GetNumber())
 	return &endpointv3.LbEndpoint{
-		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.GetAddress(), number)}},
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+			Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.GetAddress(), number)},
+		},
 		LoadBalancingWeight: wrapperspb.UInt32(weight),
 	}
 }
@@ -188,16 +205,16 @@ func socketAddress(address string, port uint32) *corev3.Address {
 	}}}
 }
 
-// A generatedResource follows from one entry.
+// A generatedResource is a resource that is derived from one entry.
 type generatedResource struct {
 	url, name  string
-	byNameOnly bool
+	byNameOnly bool // as in storedResource
 	message    func() proto.Message
-	localities *localityAssignments // nil: it is the same for all clients
+	localities *localityAssignments // as in storedResource
 }
 
-// resourcesOf returns what follows from one entry: clusters and endpoints, and what
-// gRPC asks for by name.
+// resourcesOf returns the resources derived from one entry: clusters and endpoints, and the
+// listeners and routes that gRPC requests by name.
 func resourcesOf(e Entry, rules Rules) []generatedResource {
 	var out []generatedResource
 	for _, host := range e.Spec.GetHosts() {
@@ -208,37 +225,53 @@ func resourcesOf(e Entry, rules Rules) []generatedResource {
 				out = append(out, clustersOf(host, p, s.GetName(), subsetEndpoints(e.Spec.GetEndpoints(), s), rules)...)
 			}
 			if isHTTP(p) {
-				out = append(out,
-					generatedResource{resource.ListenerType, listenerName(host, number), true, func() proto.Message { return apiListener(host, number) }, nil},
-					generatedResource{resource.RouteType, clusterName(host, number, ""), true, func() proto.Message { return routeConfiguration(host, number, rules) }, nil})
+				out = append(out, generatedResource{
+					url: resource.ListenerType, name: listenerName(host, number), byNameOnly: true,
+					message: func() proto.Message { return apiListener(host, number) },
+				}, generatedResource{
+					url: resource.RouteType, name: clusterName(host, number, ""), byNameOnly: true,
+					message: func() proto.Message { return routeConfiguration(host, number, rules) },
+				})
 			}
 		}
 	}
 	return out
 }
 
-func clustersOf(host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules) []generatedResource {
+// clustersOf returns the cluster of a port or subset, and its endpoints.
+func clustersOf(
+	host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules,
+) []generatedResource {
 	name := clusterName(host, p.GetNumber(), subset)
 	var near *localityAssignments
 	if rules.near[host] {
-		near = &localityAssignments{name: name, port: p, endpoints: endpoints, byLocality: make(map[string]*anypb.Any)}
+		near = &localityAssignments{
+			name: name, port: p, endpoints: endpoints, byLocality: make(map[string]*anypb.Any),
+		}
 	}
 	return []generatedResource{
-		{resource.ClusterType, name, false, func() proto.Message { return cluster(name, p) }, nil},
-		{resource.EndpointType, name, false, func() proto.Message { return assignment(name, p, endpoints, "") }, near},
+		{url: resource.ClusterType, name: name, message: func() proto.Message { return cluster(name, p) }},
+		{
+			url: resource.EndpointType, name: name, localities: near,
+			message: func() proto.Message { return assignment(name, p, endpoints, "") },
+		},
 	}
 }
 
-// localityAssignments is the endpoints of a cluster for clients that prefer near ones.
+// localityAssignments has the endpoints of a cluster whose near endpoints are preferred. It
+// encodes them for each locality of a client.
 type localityAssignments struct {
+	// Immutable.
 	name      string
 	port      *networking.ServicePort
 	endpoints []*networking.WorkloadEntry
 
+	// Guarded by mu.
 	mu         sync.Mutex
-	byLocality map[string]*anypb.Any // by the result of nearest
+	byLocality map[string]*anypb.Any // by the result of sharedLocality
 }
 
+// assignmentFor returns the encoded endpoints for a client in a locality.
 func (l *localityAssignments) assignmentFor(client string) *anypb.Any {
 	client = sharedLocality(client, l.endpoints)
 	l.mu.Lock()

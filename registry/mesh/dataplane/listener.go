@@ -21,7 +21,7 @@ func joinHostPort(address string, port uint32) string {
 	return net.JoinHostPort(address, strconv.FormatUint(uint64(port), 10))
 }
 
-// apiListener returns the listener that gRPC asks for as xds:///host:port.
+// apiListener returns the listener that gRPC requests for xds:///host:port.
 func apiListener(host string, port uint32) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:        listenerName(host, port),
@@ -29,11 +29,13 @@ func apiListener(host string, port uint32) *listenerv3.Listener {
 	}
 }
 
-// connectionManager returns the filter of HTTP with the routes of a name.
+// connectionManager returns the HTTP filter that uses the routes of a name.
 func connectionManager(prefix, routes string) *anypb.Any {
 	return pack(&hcmv3.HttpConnectionManager{
-		StatPrefix:     prefix,
-		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: adsConfigSource()}},
+		StatPrefix: prefix,
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
+			Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: adsConfigSource()},
+		},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
 		}},
@@ -41,28 +43,29 @@ func connectionManager(prefix, routes string) *anypb.Any {
 	})
 }
 
-// A listenerPort is the hosts of a port number: those of HTTP are found by name, the others
-// by address.
+// A listenerPort is a port number with its hosts, as one namespace sees them.
 type listenerPort struct {
 	number uint32
-	hosts  []listenerHost // by name
+	hosts  []listenerHost // sorted by name
 }
 
+// A listenerHost is a host at a port. HTTP requests are routed to it by name, other calls by
+// address.
 type listenerHost struct {
 	name      string
 	addresses []string
 	http      bool
 }
 
-// envoyRoutesName is istio's name of the routes of a port, and listenerOf that of its
-// listener.
+// envoyRoutesName returns the name of the routes of a port, the same as Istio's.
 func envoyRoutesName(number uint32) string { return strconv.FormatUint(uint64(number), 10) }
 
+// envoyListenerName returns the name of the listener of a port, the same as Istio's.
 func envoyListenerName(number uint32, vips netip.Prefix) string {
 	return anyAddress(vips) + "_" + envoyRoutesName(number)
 }
 
-// anyAddress returns the address that means all of a machine.
+// anyAddress returns the wildcard address, 0.0.0.0 or ::.
 func anyAddress(vips netip.Prefix) string {
 	if vips.IsValid() && vips.Addr().Is6() {
 		return "::"
@@ -70,8 +73,8 @@ func anyAddress(vips netip.Prefix) string {
 	return "0.0.0.0"
 }
 
-// listener returns the listener of an Envoy at the port. It accepts calls to virtual
-// addresses and, of HTTP, calls within its machine: others are not to reach
+// listener returns Envoy's listener at the port, or nil if no host needs one. It accepts calls
+// to virtual addresses and HTTP calls from its own machine. Other machines must not reach
 // services through it.
 func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	l := &listenerv3.Listener{
@@ -87,9 +90,10 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	for _, h := range p.hosts {
 		http = http || h.http
 		if ranges := addressRanges(h.addresses); !h.http && len(ranges) > 0 {
-			l.FilterChains = append(l.FilterChains, filterChain(h.name, ranges, "envoy.filters.network.tcp_proxy", pack(&tcpv3.TcpProxy{
+			proxy := pack(&tcpv3.TcpProxy{
 				StatPrefix: h.name, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: clusterName(h.name, p.number, "")},
-			})))
+			})
+			l.FilterChains = append(l.FilterChains, filterChain(h.name, ranges, "envoy.filters.network.tcp_proxy", proxy))
 		}
 	}
 	if http {
@@ -97,7 +101,9 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 		if vips.IsValid() {
 			own = append(own, vips)
 		}
-		l.FilterChains = append(l.FilterChains, filterChain("http", cidrRanges(own), "envoy.filters.network.http_connection_manager", connectionManager("outbound_"+l.GetName(), envoyRoutesName(p.number))))
+		manager := connectionManager("outbound_"+l.GetName(), envoyRoutesName(p.number))
+		l.FilterChains = append(l.FilterChains,
+			filterChain("http", cidrRanges(own), "envoy.filters.network.http_connection_manager", manager))
 	}
 	if len(l.GetFilterChains()) == 0 {
 		return nil
@@ -105,6 +111,7 @@ func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	return l
 }
 
+// filterChain returns a chain of one filter for calls to some addresses.
 func filterChain(name string, ranges []*corev3.CidrRange, filter string, config *anypb.Any) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{PrefixRanges: ranges},
@@ -112,6 +119,7 @@ func filterChain(name string, ranges []*corev3.CidrRange, filter string, config 
 	}
 }
 
+// addressRanges parses IP addresses and prefixes. It leaves out other texts.
 func addressRanges(addresses []string) []*corev3.CidrRange {
 	var all []netip.Prefix
 	for _, text := range addresses {
@@ -127,12 +135,13 @@ func addressRanges(addresses []string) []*corev3.CidrRange {
 func cidrRanges(all []netip.Prefix) []*corev3.CidrRange {
 	out := make([]*corev3.CidrRange, len(all))
 	for i, p := range all {
-		out[i] = &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))} //nolint:gosec // up to 128
+		bits := uint32(p.Bits()) //nolint:gosec // up to 128
+		out[i] = &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(bits)}
 	}
 	return out
 }
 
-// routes returns the routes of all hosts of HTTP at the port, nil if there are none.
+// routes returns Envoy's routes of all HTTP hosts at the port, or nil if there are none.
 func (p listenerPort) routes(rules Rules) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: envoyRoutesName(p.number), ValidateClusters: wrapperspb.Bool(false)}
 	for _, h := range p.hosts {
@@ -146,6 +155,7 @@ func (p listenerPort) routes(rules Rules) *routev3.RouteConfiguration {
 	return c
 }
 
+// routeConfiguration returns the routes of one host for gRPC.
 func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:             clusterName(host, port, ""),
@@ -154,7 +164,11 @@ func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteCon
 	}
 }
 
-func virtualHost(host string, port uint32, addresses []string, rules Rules, by clientKind) *routev3.VirtualHost {
+// virtualHost returns the routes of a host at a port for a kind of data plane: those of the
+// rules, and a last one to all endpoints.
+func virtualHost(
+	host string, port uint32, addresses []string, rules Rules, by clientKind,
+) *routev3.VirtualHost {
 	h := &routev3.VirtualHost{Name: listenerName(host, port), Domains: []string{host, listenerName(host, port)}}
 	for _, a := range addresses {
 		h.Domains = append(h.Domains, a, joinHostPort(a, port))
@@ -169,11 +183,11 @@ func virtualHost(host string, port uint32, addresses []string, rules Rules, by c
 	return h
 }
 
-// newRouteAction returns a route action without a cluster. It has no timeout: Envoy's default
-// is 15 s, but RPC frameworks have their own. Calls that no endpoint accepted are
+// newRouteAction returns a route action without a cluster. It has no timeout, because RPC
+// frameworks have their own; Envoy's default is 15 s. Calls that no endpoint accepted are
 // retried.
 func newRouteAction() *routev3.RouteAction {
-	const retries = 2 // istio's
+	const retries = 2 // the same as Istio's
 	return &routev3.RouteAction{
 		Timeout:     durationpb.New(0),
 		RetryPolicy: &routev3.RetryPolicy{RetryOn: "connect-failure,refused-stream", NumRetries: wrapperspb.UInt32(retries)},

@@ -17,36 +17,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Rules divide the calls to a host among its endpoints. By the zero value every call
-// may go to any endpoint.
+// Rules divide the calls to a host among its endpoints. They are immutable. With the zero
+// value a call may go to any endpoint.
 type Rules struct {
-	subsets map[string][]*networking.Subset
-	near    map[string]bool // hosts whose near endpoints are preferred
-	routes  map[string][]routeRule
+	subsets map[string][]*networking.Subset // by host
+	near    map[string]bool                 // hosts whose near endpoints are preferred
+	routes  map[string][]routeRule          // by host
 	hosts   []RuleHost
 }
 
 // A routeRule is a route of a VirtualService.
 type routeRule struct {
 	name    string
-	matches []requestMatch // any of them
+	matches []requestMatch // one of them has to match
 	to      []*networking.HTTPRouteDestination
 }
 
 // A RuleHost is a host that a rule names.
 type RuleHost struct {
-	Document int // from 0
-	Path     string
+	Document int    // index of the document
+	Path     string // of the field that names the host
 	Host     string
 }
 
-// Hosts returns the hosts that rules name, in the order of the documents.
+// Hosts returns all hosts that the rules name, in the order of the documents.
 func (r Rules) Hosts() []RuleHost { return r.hosts }
 
-// A RefusedRule is a document that is not followed, or one reason why it is not.
+// A RefusedRule is a reason why a document is ignored.
 type RefusedRule struct {
-	Document int    // from 0
-	Path     string // of the field, as in spec.http[0].route[1]; empty: the document
+	Document int    // index of the document
+	Path     string // of the field, such as spec.http[0].route[1]; empty for the document itself
 	Object   string // such as VirtualService of a.example
 	Reason   string
 }
@@ -57,17 +57,19 @@ func (r RefusedRule) Error() string {
 	if r.Path != "" {
 		text = r.Path + ": " + text
 	}
-	return cmp.Or(r.Object, "document") + " is not followed: " + text
+	return cmp.Or(r.Object, "document") + " is ignored: " + text
 }
 
-// ParseRules reads Istio's own rules: DestinationRules and VirtualServices of Kubernetes,
-// each a JSON document. Of a DestinationRule it follows subsets and whether near endpoints
-// are preferred; of a VirtualService the routes of HTTP by path, method and headers to
-// weighted destinations. A document with anything else, or with what data planes refuse,
-// is refused whole, and the others are followed.
+// ParseRules parses Istio's DestinationRules and VirtualServices, each a JSON document in the
+// form of Kubernetes. It supports the subsets of a DestinationRule and the preference for
+// near endpoints, and HTTP routes of a VirtualService by path, method and headers to weighted
+// destinations. A document with any other field, or with values that data planes reject, is
+// ignored as a whole, and returned with the reasons.
 func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 	p := rulesParser{
-		rules:        Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]routeRule)},
+		rules: Rules{
+			subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]routeRule),
+		},
 		hosts:        make(map[int][]RuleHost),
 		refusedHosts: make(map[string]string),
 	}
@@ -80,7 +82,7 @@ func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 			services = append(services, d)
 		}
 	}
-	for _, d := range services { // which refer to subsets
+	for _, d := range services { // last, because they refer to subsets
 		p.addService(d, d.spec.(*networking.VirtualService)) //nolint:forcetypeassert // by the switch above
 	}
 	slices.SortStableFunc(p.refused, func(a, b RefusedRule) int { return cmp.Compare(a.Document, b.Document) })
@@ -90,11 +92,11 @@ func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 	return p.rules, p.refused
 }
 
-// rulesParser gathers rules, and what is refused.
+// rulesParser collects the rules and the ignored documents.
 type rulesParser struct {
 	rules        Rules
 	hosts        map[int][]RuleHost // by document
-	refusedHosts map[string]string  // hosts of DestinationRules that are refused, and which
+	refusedHosts map[string]string  // hosts of ignored DestinationRules, with their object
 	refused      []RefusedRule
 }
 
@@ -102,11 +104,11 @@ type rulesParser struct {
 type ruleDocument struct {
 	index  int
 	object string
-	spec   proto.Message // nil: it is none, or is refused
+	spec   proto.Message // nil if the document is ignored
 	ruleChecks
 }
 
-// refuse records why a document is refused, and reports whether it is.
+// refuse records the failures of a document, and reports whether there are any.
 func (p *rulesParser) refuse(d *ruleDocument) bool {
 	for _, f := range d.failures {
 		p.refused = append(p.refused, RefusedRule{Document: d.index, Path: f.path, Object: d.object, Reason: f.reason})
@@ -137,13 +139,13 @@ func (p *rulesParser) decode(at int, text []byte) *ruleDocument {
 	case "VirtualService":
 		spec = new(networking.VirtualService)
 	default:
-		d.fail("kind", naming.Quote(object.Kind)+": want DestinationRule or VirtualService")
+		d.fail("kind", naming.Quote(object.Kind)+": expected DestinationRule or VirtualService")
 		p.refuse(d)
 		return d
 	}
 	d.object = object.Kind
 	if !slices.Contains(apiVersions(), object.APIVersion) {
-		d.fail("apiVersion", naming.Quote(object.APIVersion)+": want networking.istio.io/v1")
+		d.fail("apiVersion", naming.Quote(object.APIVersion)+": expected networking.istio.io/v1")
 	}
 	if len(object.Spec) == 0 {
 		d.fail("", "spec is missing")
@@ -156,14 +158,14 @@ func (p *rulesParser) decode(at int, text []byte) *ruleDocument {
 	return d
 }
 
-// apiVersions are those of Istio's rules, all with the same fields. Without one there is
-// no doubt which is meant.
+// apiVersions returns the versions of Istio's rules, which all have the same fields. The
+// version may be left out.
 func apiVersions() []string {
 	return []string{"", "networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"}
 }
 
-// withoutPosition returns the text of an error of protojson without the position, which
-// is that in JSON and not that in a file.
+// withoutPosition returns the text of a protojson error without the position, which is that
+// in the JSON document and not that in the file.
 func withoutPosition(err error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "): "); ok && strings.HasPrefix(text, "proto:") {
@@ -198,24 +200,27 @@ func (p *rulesParser) addService(d *ruleDocument, spec *networking.VirtualServic
 	for i, h := range spec.GetHttp() {
 		for j, to := range h.GetRoute() {
 			if host := to.GetDestination().GetHost(); !slices.Contains(spec.GetHosts(), host) {
-				p.hosts[d.index] = append(p.hosts[d.index], RuleHost{d.index, fmt.Sprintf("spec.http[%d].route[%d].destination.host", i, j), host})
+				path := fmt.Sprintf("spec.http[%d].route[%d].destination.host", i, j)
+				p.hosts[d.index] = append(p.hosts[d.index], RuleHost{d.index, path, host})
 			}
 		}
 	}
 }
 
-// subsetReason returns why a host has no such subset; empty: it has.
+// subsetReason returns the reason why a host has no subset of a name, or "" if it has one.
 func (p *rulesParser) subsetReason(host, subset string) string {
+	hasName := func(s *networking.Subset) bool { return s.GetName() == subset }
 	switch {
-	case subset == "" || slices.ContainsFunc(p.rules.subsets[host], func(s *networking.Subset) bool { return s.GetName() == subset }):
+	case subset == "" || slices.ContainsFunc(p.rules.subsets[host], hasName):
 		return ""
 	case p.refusedHosts[host] != "":
-		return fmt.Sprintf("subset %s of %s is not known: %s is not followed", naming.Quote(subset), naming.Quote(host), p.refusedHosts[host])
+		return fmt.Sprintf("subset %s of %s is unknown: %s is ignored",
+			naming.Quote(subset), naming.Quote(host), p.refusedHosts[host])
 	}
-	return fmt.Sprintf("no DestinationRule of this file has subset %s of %s", naming.Quote(subset), naming.Quote(host))
+	return fmt.Sprintf("no DestinationRule in this file has subset %s of %s", naming.Quote(subset), naming.Quote(host))
 }
 
-// preferNear returns the one policy that is followed.
+// preferNear returns the only supported traffic policy.
 func preferNear() *networking.TrafficPolicy {
 	return &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
 		LocalityLbSetting: &networking.LocalityLoadBalancerSetting{Enabled: wrapperspb.Bool(true)},
@@ -227,24 +232,25 @@ type clientKind uint8
 
 const (
 	envoyClient clientKind = iota
-	grpcClient             // calls are always POST, which is not among what headers match
+	grpcClient             // its calls are always POST, and its header conditions cannot match the method
 )
 
-// routesTo returns the routes to a host at a port, in the order in which they are
-// tried.
+// routesTo returns the routes to a host at a port for a kind of data plane, in the order in
+// which they are tried.
 func (r Rules) routesTo(host string, port uint32, by clientKind) []*routev3.Route {
 	var out []*routev3.Route
 	for _, rule := range r.routes[host] {
 		for _, m := range rule.matches {
 			if condition := m.conditionFor(by); condition != nil {
-				out = append(out, &routev3.Route{Name: rule.name, Match: condition, Action: &routev3.Route_Route{Route: weightedAction(rule.to, port)}})
+				action := &routev3.Route_Route{Route: weightedAction(rule.to, port)}
+				out = append(out, &routev3.Route{Name: rule.name, Match: condition, Action: action})
 			}
 		}
 	}
 	return out
 }
 
-// weightedAction returns a route action to destinations by their weights.
+// weightedAction returns an action that divides calls among destinations by their weights.
 func weightedAction(destinations []*networking.HTTPRouteDestination, port uint32) *routev3.RouteAction {
 	a := newRouteAction()
 	name := func(d *networking.HTTPRouteDestination) string {
@@ -257,8 +263,10 @@ func weightedAction(destinations []*networking.HTTPRouteDestination, port uint32
 	}
 	all := &routev3.WeightedCluster{}
 	for _, d := range destinations {
-		weight := uint32(d.GetWeight()) //nolint:gosec // not less than 0, by checks
-		all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name(d), Weight: wrapperspb.UInt32(weight)})
+		weight := uint32(d.GetWeight()) //nolint:gosec // checkDestinations ensures that it is not negative
+		all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{
+			Name: name(d), Weight: wrapperspb.UInt32(weight),
+		})
 	}
 	a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
 	return a

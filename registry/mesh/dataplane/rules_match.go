@@ -20,7 +20,8 @@ type requestMatch struct {
 	method    *networking.StringMatch // nil: any
 }
 
-// conditionFor returns the condition for a kind of data plane; nil: no request fulfils it.
+// conditionFor returns the condition for a kind of data plane, or nil if none of its requests
+// can fulfil it.
 func (m requestMatch) conditionFor(by clientKind) *routev3.RouteMatch {
 	switch {
 	case m.method == nil || by == grpcClient && matchesText(m.method, "POST"):
@@ -33,7 +34,7 @@ func (m requestMatch) conditionFor(by clientKind) *routev3.RouteMatch {
 	return out
 }
 
-// matchesText reports whether a text fulfils a condition.
+// matchesText reports whether a text fulfils a condition that checkText accepted.
 func matchesText(m *networking.StringMatch, text string) bool {
 	switch s := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
@@ -41,15 +42,15 @@ func matchesText(m *networking.StringMatch, text string) bool {
 	case *networking.StringMatch_Prefix:
 		return strings.HasPrefix(text, s.Prefix)
 	case *networking.StringMatch_Regex:
-		return regexp.MustCompile("^(?:" + s.Regex + ")$").MatchString(text) // which expressionReason accepted
+		return regexp.MustCompile("^(?:" + s.Regex + ")$").MatchString(text)
 	}
 	return true
 }
 
-// maxWithout bounds the conditions of withoutHeaders, each of which doubles a route.
+// maxWithout bounds the conditions in withoutHeaders, because each doubles the routes.
 const maxWithout = 4
 
-// parseMatches returns the conditions of a route, any of which has to hold.
+// parseMatches checks the conditions of a route, and returns them. One of them has to hold.
 func (c *ruleChecks) parseMatches(path string, all []*networking.HTTPMatchRequest) []requestMatch {
 	if len(all) == 0 {
 		return []requestMatch{{condition: pathCondition(nil)}}
@@ -73,7 +74,7 @@ func (c *ruleChecks) parseMatches(path string, all []*networking.HTTPMatchReques
 			}
 		}
 		if valued > maxWithout {
-			c.fail(path+".withoutHeaders", fmt.Sprintf("%d headers with a value; at most %d are followed", valued, maxWithout))
+			c.fail(path+".withoutHeaders", fmt.Sprintf("%d headers with a value, at most %d", valued, maxWithout))
 		}
 		if len(c.failures) == before {
 			out = append(out, matchesOf(m)...)
@@ -82,7 +83,7 @@ func (c *ruleChecks) parseMatches(path string, all []*networking.HTTPMatchReques
 	return out
 }
 
-// checkText checks a condition on a text, of which gRPC refuses an empty prefix.
+// checkText checks a condition on a text. gRPC rejects an empty prefix.
 func (c *ruleChecks) checkText(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Prefix); ok && s.Prefix == "" {
 		c.fail(path, "the prefix is empty")
@@ -90,22 +91,22 @@ func (c *ruleChecks) checkText(path string, m *networking.StringMatch) {
 	c.checkExpression(path, m)
 }
 
-// checkExpression checks a condition that may be a regular expression.
+// checkExpression checks the regular expression of a condition, if it has one.
 func (c *ruleChecks) checkExpression(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Regex); ok {
 		c.failIf(path, expressionReason(s.Regex))
 	}
 }
 
-// isPresence reports whether a header has to be there, with any value. That * is no
-// regular expression is Istio's.
+// isPresence reports whether a condition only requires a header to be present. As in Istio,
+// the regular expression * means the same.
 func isPresence(m *networking.StringMatch) bool {
 	return m.GetMatchType() == nil || m.GetRegex() == "*"
 }
 
-// matchesOf returns the conditions that a match is. One on what a header must not be is
-// two: that the header is absent, and that it is something else. For a single one gRPC
-// and Envoy require the header to be there.
+// matchesOf returns the conditions for a match, one of which has to hold. A header that must
+// not have a value gives two: the header is absent, or it has another value. With only the
+// second, gRPC and Envoy would require the header to be present.
 func matchesOf(m *networking.HTTPMatchRequest) []requestMatch {
 	base := pathCondition(m.GetUri())
 	if m.GetIgnoreUriCase() {
@@ -121,7 +122,7 @@ func matchesOf(m *networking.HTTPMatchRequest) []requestMatch {
 		absent.InvertMatch, other.InvertMatch = true, true
 		var next []*routev3.RouteMatch
 		for _, condition := range all {
-			if isPresence(without) || !matchesText(without, "") { // for Istio an absent header is empty
+			if isPresence(without) || !matchesText(without, "") { // to Istio, an absent header is empty
 				next = append(next, withHeader(condition, absent))
 			}
 			if !isPresence(without) {
@@ -137,13 +138,14 @@ func matchesOf(m *networking.HTTPMatchRequest) []requestMatch {
 	return out
 }
 
+// withHeader returns a condition with one more header.
 func withHeader(m *routev3.RouteMatch, h *routev3.HeaderMatcher) *routev3.RouteMatch {
 	out := proto.CloneOf(m)
 	out.Headers = append(out.Headers, h)
 	return out
 }
 
-// pathCondition returns a condition on the path; nil: every path fulfils it.
+// pathCondition returns the condition on a path. If m is nil, every path fulfils it.
 func pathCondition(m *networking.StringMatch) *routev3.RouteMatch {
 	switch u := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
@@ -151,14 +153,15 @@ func pathCondition(m *networking.StringMatch) *routev3.RouteMatch {
 	case *networking.StringMatch_Prefix:
 		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: u.Prefix}}
 	case *networking.StringMatch_Regex:
-		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: u.Regex}}}
+		expression := &matcherv3.RegexMatcher{Regex: u.Regex}
+		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: expression}}
 	default:
 		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	}
 }
 
-// headerCondition returns a condition on a header; nil: it has to be there. gRPC compares names
-// in lower case.
+// headerCondition returns the condition on a header. If m is nil, the header has to be
+// present. The name is in lower case, because gRPC compares it so.
 func headerCondition(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	name = strings.ToLower(name)
 	text := &matcherv3.StringMatcher{}
@@ -173,7 +176,9 @@ func headerCondition(name string, m *networking.StringMatch) *routev3.HeaderMatc
 		}
 	}
 	if text.GetMatchPattern() == nil {
-		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+		isPresent := &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}
+		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: isPresent}
 	}
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}}
+	hasText := &routev3.HeaderMatcher_StringMatch{StringMatch: text}
+	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: hasText}
 }

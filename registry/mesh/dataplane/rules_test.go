@@ -36,41 +36,41 @@ func destinationRule(fields string) string {
 	return `{"kind": "DestinationRule", "spec": {"host": "b", ` + fields + `}}`
 }
 
-// TestParseRules_Refused: what is not followed whole, and what Envoy or gRPC refuse, is
+// TestParseRules_Refused: what is ignored whole, and what Envoy or gRPC refuse, is
 // refused with its place, and the others are followed.
 func TestParseRules_Refused(t *testing.T) {
 	for document, want := range map[string]string{
-		`{"kind": "Gateway", "spec": {}}`:                                         `document is not followed: kind: "Gateway": want DestinationRule or VirtualService`,
-		`{"kind": "VirtualService"}`:                                              `VirtualService is not followed: spec is missing`,
-		`{"kind": "VirtualService", "spek": {}}`:                                  `document is not followed: unknown field "spek"`,
-		`{"kind": "VirtualService", "spec": {"hostss": ["a"]}}`:                   `VirtualService is not followed: spec: unknown field "hostss"`,
-		`{"apiVersion": "v1", "kind": "VirtualService", "spec": {}}`:              `VirtualService is not followed: apiVersion: "v1": want networking.istio.io/v1`,
-		`{"kind": "VirtualService", "spec": {"http": [{"route": [{}]}]}}`:         `VirtualService of "" is not followed: spec.hosts: names no host`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"]}}`:                    `VirtualService of "a" is not followed: spec.http: has no route`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "tcp": [{}]}}`:       `spec.tcp: data planes are not served this`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["*.a"]}}`:                  `spec.hosts[0]: "*.a": patterns of hosts are not followed`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a", "a"]}}`:               `spec.hosts[1]: "a" is there twice`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a b"]}}`:                  `spec.hosts[0]: "a b" is no host`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "gateways": ["g"]}}`: `spec.gateways: data planes of gateways are not served`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "exportTo": ["."]}}`: `spec.exportTo: rules are served in all namespaces`,
+		`{"kind": "Gateway", "spec": {}}`:                                         `document is ignored: kind: "Gateway": expected DestinationRule or VirtualService`,
+		`{"kind": "VirtualService"}`:                                              `VirtualService is ignored: spec is missing`,
+		`{"kind": "VirtualService", "spek": {}}`:                                  `document is ignored: unknown field "spek"`,
+		`{"kind": "VirtualService", "spec": {"hostss": ["a"]}}`:                   `VirtualService is ignored: spec: unknown field "hostss"`,
+		`{"apiVersion": "v1", "kind": "VirtualService", "spec": {}}`:              `VirtualService is ignored: apiVersion: "v1": expected networking.istio.io/v1`,
+		`{"kind": "VirtualService", "spec": {"http": [{"route": [{}]}]}}`:         `VirtualService of "" is ignored: spec.hosts: names no host`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"]}}`:                    `VirtualService of "a" is ignored: spec.http: has no route`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "tcp": [{}]}}`:       `spec.tcp: is not supported for data planes`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["*.a"]}}`:                  `spec.hosts[0]: "*.a": host patterns are not supported`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a", "a"]}}`:               `spec.hosts[1]: "a" is listed twice`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a b"]}}`:                  `spec.hosts[0]: "a b" is not a host`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "gateways": ["g"]}}`: `spec.gateways: gateways are not served`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "exportTo": ["."]}}`: `spec.exportTo: rules apply in all namespaces`,
 
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "http": [{"name": "r", "redirect": {}}]}}`:                                `spec.http[0].redirect: data planes are not served this`,
-		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "http": [{"timeout": "1s", "route": [{"destination": {"host": "a"}}]}]}}`: `spec.http[0].timeout: data planes`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "http": [{"name": "r", "redirect": {}}]}}`:                                `spec.http[0].redirect: is not supported for data planes`,
+		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "http": [{"timeout": "1s", "route": [{"destination": {"host": "a"}}]}]}}`: `spec.http[0].timeout: is not supported for data planes`,
 
 		toDestinations(``):                    `spec.http[0].route: has no destination`,
 		toDestinations(`{}`):                  `spec.http[0].route[0]: has no destination`,
 		toDestinations(`{"destination": {}}`): `route[0].destination.host: names no host`,
-		toDestinations(`{"destination": {"host": "a", "subset": "v3"}}`):                                                                            `route[0].destination.subset: no DestinationRule of this file has subset "v3" of "a"`,
+		toDestinations(`{"destination": {"host": "a", "subset": "v3"}}`):                                                                            `route[0].destination.subset: no DestinationRule in this file has subset "v3" of "a"`,
 		toDestinations(`{"destination": {"host": "a", "port": {"number": 99999}}}`):                                                                 `route[0].destination.port: 99999 is not within 1 to 65535`,
 		toDestinations(`{"destination": {"host": "a", "port": {}}}`):                                                                                `route[0].destination.port: 0 is not within 1 to 65535`,
-		toDestinations(`{"destination": {"host": "a"}, "headers": {"request": {"set": {"a": "b"}}}}`):                                               `route[0].headers: data planes are not served this`,
-		toDestinations(`{"destination": {"host": "a"}}, {"destination": {"host": "b"}}`):                                                            `spec.http[0].route: the weights add up to 0; want 1 to 4294967295`,
-		toDestinations(strings.Repeat(`{"destination": {"host": "a"}, "weight": 2147483647}, `, 2) + `{"destination": {"host": "a"}, "weight": 2}`): `the weights add up to 4294967296`,
-		toDestinations(`{"destination": {"host": "a"}, "weight": -1}, {"destination": {"host": "b"}, "weight": 2}`):                                 `route[0].weight: is less than 0`,
+		toDestinations(`{"destination": {"host": "a"}, "headers": {"request": {"set": {"a": "b"}}}}`):                                               `route[0].headers: is not supported for data planes`,
+		toDestinations(`{"destination": {"host": "a"}}, {"destination": {"host": "b"}}`):                                                            `spec.http[0].route: the sum of the weights must be between 1 and 4294967295 (got 0)`,
+		toDestinations(strings.Repeat(`{"destination": {"host": "a"}, "weight": 2147483647}, `, 2) + `{"destination": {"host": "a"}, "weight": 2}`): `must be between 1 and 4294967295 (got 4294967296)`,
+		toDestinations(`{"destination": {"host": "a"}, "weight": -1}, {"destination": {"host": "b"}, "weight": 2}`):                                 `route[0].weight: must be at least 0`,
 
-		routeOf(`{"port": 1}`):                                             `spec.http[0].match[0].port: data planes are not served this`,
-		routeOf(`{"queryParams": {"a": {"exact": "b"}}}`):                  `match[0].queryParams: data planes`,
-		routeOf(`{"uri": {"regex": "(["}}`):                                "match[0].uri: error parsing regexp: missing closing ]: `[`; it is one of RE2",
+		routeOf(`{"port": 1}`):                                             `spec.http[0].match[0].port: is not supported for data planes`,
+		routeOf(`{"queryParams": {"a": {"exact": "b"}}}`):                  `match[0].queryParams: is not supported for data planes`,
+		routeOf(`{"uri": {"regex": "(["}}`):                                "match[0].uri: error parsing regexp: missing closing ]: `[`; the syntax is that of RE2",
 		routeOf(`{"uri": {"regex": ""}}`):                                  `match[0].uri: the regular expression is empty`,
 		routeOf(`{"uri": {"regex": "(a{60}){2}"}}`):                        `match[0].uri: the regular expression is a program of about 124 steps, and Envoy accepts about 90`,
 		routeOf(`{"uri": {"regex": "\\p{Letter}"}}`):                       `match[0].uri: Envoy does not know the class "\\p{Letter}"`,
@@ -78,26 +78,26 @@ func TestParseRules_Refused(t *testing.T) {
 		routeOf(`{"uri": {"regex": "` + strings.Repeat("a", 1025) + `"}}`): `match[0].uri: the regular expression has 1025 bytes`,
 		routeOf(`{"method": {"prefix": ""}}`):                              `match[0].method: the prefix is empty`,
 		routeOf(`{"headers": {"": {"exact": "b"}}}`):                       `match[0].headers: the name of a header is empty`,
-		routeOf(`{"headers": {":path": {"exact": "b"}}}`):                  `match[0].headers: ":path" is no name of a header`,
-		routeOf(`{"headers": {"host": {"exact": "b"}}}`):                   `match[0].headers: the host of a request is what the hosts of a VirtualService name`,
-		routeOf(`{"headers": {"a-bin": {}}}`):                              `match[0].headers: "a-bin": gRPC matches no binary headers`,
+		routeOf(`{"headers": {":path": {"exact": "b"}}}`):                  `match[0].headers: ":path" is not a name of a header`,
+		routeOf(`{"headers": {"host": {"exact": "b"}}}`):                   `match[0].headers: the hosts of the VirtualService already match the host of a request`,
+		routeOf(`{"headers": {"a-bin": {}}}`):                              `match[0].headers: "a-bin": gRPC does not match binary headers`,
 		routeOf(`{"headers": {"a": {"prefix": ""}}}`):                      `match[0].headers: the prefix is empty`,
 		routeOf(`{"headers": {"a": {"regex": "*"}}}`):                      `match[0].headers: error parsing regexp`,
-		routeOf(`{"withoutHeaders": {"a b": {}}}`):                         `match[0].withoutHeaders: "a b" is no name of a header`,
+		routeOf(`{"withoutHeaders": {"a b": {}}}`):                         `match[0].withoutHeaders: "a b" is not a name of a header`,
 		routeOf(`{"withoutHeaders": {"a": {"prefix": ""}}}`):               `match[0].withoutHeaders: the prefix is empty`,
-		routeOf(`{"withoutHeaders": {"a": {"exact": "1"}, "b": {"exact": "1"}, "c": {"exact": "1"}, "d": {"exact": "1"}, "e": {"exact": "1"}}}`): `match[0].withoutHeaders: 5 headers with a value; at most 4 are followed`,
+		routeOf(`{"withoutHeaders": {"a": {"exact": "1"}, "b": {"exact": "1"}, "c": {"exact": "1"}, "d": {"exact": "1"}, "e": {"exact": "1"}}}`): `match[0].withoutHeaders: 5 headers with a value, at most 4`,
 
-		`{"kind": "DestinationRule", "spec": {"host": "*"}}`:                              `DestinationRule of "*" is not followed: spec.host: "*": patterns of hosts`,
+		`{"kind": "DestinationRule", "spec": {"host": "*"}}`:                              `DestinationRule of "*" is ignored: spec.host: "*": host patterns`,
 		`{"kind": "DestinationRule", "spec": {}}`:                                         `spec.host: names no host`,
-		destinationRule(`"trafficPolicy": {}`):                                            `spec.trafficPolicy: only loadBalancer: {localityLbSetting: {enabled: true}} is followed`,
-		destinationRule(`"exportTo": ["shop"]`):                                           `spec.exportTo: rules are served in all namespaces`,
-		destinationRule(`"workloadSelector": {"matchLabels": {"a": "b"}}`):                `spec.workloadSelector: data planes`,
-		destinationRule(`"subsets": [{"name": "v1", "trafficPolicy": {}}]`):               `spec.subsets[0].trafficPolicy: data planes`,
-		destinationRule(`"subsets": [{"labels": {"a": "b"}}]`):                            `spec.subsets[0].name: "" is no name of a subset`,
-		destinationRule(`"subsets": [{"name": "v1|2"}]`):                                  `spec.subsets[0].name: "v1|2" is no name of a subset`,
-		destinationRule(`"subsets": [{"name": "v1"}, {"name": "v1"}]`):                    `spec.subsets[1].name: "v1" is there twice`,
-		destinationRule(`"subsets": [{"name": "v1", "labels": {"a": "b c"}}]`):            `spec.subsets[0].labels: "a": "b c" is no label of Kubernetes`,
-		`{"kind": "DestinationRule", "spec": {"host": "a", "subsets": [{"name": "v1"}]}}`: `spec.subsets[0].name: "v1" is there twice`,
+		destinationRule(`"trafficPolicy": {}`):                                            `spec.trafficPolicy: only loadBalancer: {localityLbSetting: {enabled: true}} is supported`,
+		destinationRule(`"exportTo": ["shop"]`):                                           `spec.exportTo: rules apply in all namespaces`,
+		destinationRule(`"workloadSelector": {"matchLabels": {"a": "b"}}`):                `spec.workloadSelector: is not supported for data planes`,
+		destinationRule(`"subsets": [{"name": "v1", "trafficPolicy": {}}]`):               `spec.subsets[0].trafficPolicy: is not supported for data planes`,
+		destinationRule(`"subsets": [{"labels": {"a": "b"}}]`):                            `spec.subsets[0].name: "" is not a name of a subset`,
+		destinationRule(`"subsets": [{"name": "v1|2"}]`):                                  `spec.subsets[0].name: "v1|2" is not a name of a subset`,
+		destinationRule(`"subsets": [{"name": "v1"}, {"name": "v1"}]`):                    `spec.subsets[1].name: "v1" is defined twice`,
+		destinationRule(`"subsets": [{"name": "v1", "labels": {"a": "b c"}}]`):            `spec.subsets[0].labels: "a": "b c" is not a valid label of Kubernetes`,
+		`{"kind": "DestinationRule", "spec": {"host": "a", "subsets": [{"name": "v1"}]}}`: `spec.subsets[0].name: "v1" is defined twice`,
 	} {
 		rules, refused := dataplane.ParseRules([][]byte{[]byte(subsets), []byte(document), []byte(routeOf(""))})
 		if len(refused) == 0 {
@@ -121,7 +121,7 @@ func TestParseRules_Refused(t *testing.T) {
 // TestParseRules_RefusedSubsets: a rule that depends on a refused one is refused with it.
 func TestParseRules_RefusedSubsets(t *testing.T) {
 	_, refused := dataplane.ParseRules([][]byte{[]byte(routeOf("")), []byte(strings.Replace(subsets, `"v2"`, `"v2", "trafficPolicy": {}`, 1))})
-	const want = `subset "v1" of "a" is not known: DestinationRule of "a" is not followed`
+	const want = `subset "v1" of "a" is unknown: DestinationRule of "a" is ignored`
 	if len(refused) != 2 || refused[0].Document != 0 || !strings.Contains(refused[0].Error(), want) {
 		t.Errorf("refused %v, want %s", refused, want)
 	}

@@ -21,35 +21,42 @@ import (
 
 // Options tune a Server.
 type Options struct {
-	VIPs  netip.Prefix // the range of the addresses of entries; the zero value: none
+	VIPs  netip.Prefix // the range of the entries' virtual addresses; the zero value: none
 	Rules Rules
 }
 
-// A Server serves entries to data planes.
+// A Server serves entries to data planes. It is safe for use by many goroutines.
 type Server struct {
-	o         Options
-	store     *resourceStore
-	nameBytes atomic.Int64 // bytes of what all streams ask for
+	// Immutable. store has its own lock.
+	o     Options
+	store *resourceStore
 
+	nameBytes atomic.Int64 // bytes of the names that all streams request
+
+	// Guarded by mu.
 	mu        sync.Mutex
-	entries   map[string]Entry // without their endpoints
+	entries   map[string]Entry // by name, without their endpoints
 	ports     map[uint32]*portEntries
-	draining  map[drainKey]int // clusters and endpoints to be removed, with the number of the change
-	lastDrain int
+	draining  map[drainKey]int // clusters and endpoints whose removal is delayed, with the number of the delay
+	lastDrain int              // number of the last delay
 }
 
-// portEntries is the entries that have a port.
+// portEntries has the entries with a port.
 type portEntries struct {
 	entryNames map[string]struct{}
-	namespaces []string // that see other entries than the rest; empty: the rest
+
+	// namespaces has "", which stands for all namespaces, and each namespace to which an
+	// entry is exported by name.
+	namespaces []string
 }
 
+// A drainKey identifies a resource whose removal is delayed.
 type drainKey struct {
 	url string
 	key resourceKey
 }
 
-// NewServer returns a server that does not answer before its first Update.
+// NewServer returns a server that answers no request before its first Update.
 func NewServer(o Options) *Server {
 	return &Server{
 		o: o, store: newResourceStore(),
@@ -57,7 +64,7 @@ func NewServer(o Options) *Server {
 	}
 }
 
-// Update replaces new and changed entries, and removes others by name. It does not
+// Update adds new entries, replaces changed ones, and removes others by name. It does not
 // wait for the streams.
 func (s *Server) Update(put []Entry, remove []string) {
 	s.mu.Lock()
@@ -78,11 +85,12 @@ func (s *Server) Update(put []Entry, remove []string) {
 	s.store.apply(c.updates)
 }
 
-// drainFor is how long clusters and endpoints outlive the routes to them. In that
-// time every data plane receives the new routes.
+// drainFor is how long clusters and endpoints outlive the routes to them, so that every data
+// plane receives the new routes first.
 const drainFor = 10 * time.Second
 
-// delayRemovals delays the removal of clusters and endpoints. The caller holds mu.
+// delayRemovals takes the removals of clusters and endpoints out of the updates, and applies
+// them after drainFor. The caller holds mu.
 func (s *Server) delayRemovals(all resourceUpdates) {
 	later := newResourceUpdates()
 	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
@@ -108,12 +116,15 @@ func (s *Server) delayRemovals(all resourceUpdates) {
 	time.AfterFunc(drainFor, func() { s.removeDrained(later, number) })
 }
 
-// removeDrained removes what was to go with a change, and did not return meanwhile.
+// removeDrained applies delayed removals, except of resources that were added again
+// meanwhile.
 func (s *Server) removeDrained(all resourceUpdates, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, update := range all {
-		maps.DeleteFunc(update, func(k resourceKey, _ *storedResource) bool { return s.draining[drainKey{url, k}] != number })
+		maps.DeleteFunc(update, func(k resourceKey, _ *storedResource) bool {
+			return s.draining[drainKey{url, k}] != number
+		})
 		for k := range update {
 			delete(s.draining, drainKey{url, k})
 		}
@@ -121,13 +132,15 @@ func (s *Server) removeDrained(all resourceUpdates, number int) {
 	s.store.apply(all)
 }
 
-// A updateCollector collects the updates that follow from changed entries.
+// An updateCollector collects the updates of resources for changed entries. It exists during
+// one Update, whose goroutine holds the server's mu.
 type updateCollector struct {
 	server  *Server
 	updates resourceUpdates
-	ports   map[uint32]struct{} // whose hosts changed
+	ports   map[uint32]struct{} // ports whose hosts changed
 }
 
+// removeEntry removes an entry and its resources.
 func (c *updateCollector) removeEntry(e Entry) {
 	delete(c.server.entries, e.Name)
 	for _, r := range resourcesOf(e, c.server.o.Rules) {
@@ -139,6 +152,7 @@ func (c *updateCollector) removeEntry(e Entry) {
 	}
 }
 
+// putEntry adds or replaces an entry. If only its endpoints changed, it updates only them.
 func (c *updateCollector) putEntry(e Entry) {
 	old, had := c.server.entries[e.Name]
 	sameHead := had && e.sameHead(old)
@@ -148,7 +162,7 @@ func (c *updateCollector) putEntry(e Entry) {
 	c.server.entries[e.Name] = e.withoutEndpoints()
 	for _, r := range resourcesOf(e, c.server.o.Rules) {
 		if sameHead && r.url != resource.EndpointType {
-			continue // unchanged
+			continue // depends only on the head, which did not change
 		}
 		next := newStoredResource(r.name, pack(r.message()))
 		next.exportTo, next.byNameOnly, next.localities = e.exportTo(), r.byNameOnly, r.localities
@@ -158,29 +172,29 @@ func (c *updateCollector) putEntry(e Entry) {
 		return
 	}
 	for _, p := range e.Spec.GetPorts() {
-		of := c.server.ports[p.GetNumber()]
-		if of == nil {
-			of = &portEntries{entryNames: make(map[string]struct{})}
-			c.server.ports[p.GetNumber()] = of
+		port := c.server.ports[p.GetNumber()]
+		if port == nil {
+			port = &portEntries{entryNames: make(map[string]struct{})}
+			c.server.ports[p.GetNumber()] = port
 		}
-		of.entryNames[e.Name] = struct{}{}
+		port.entryNames[e.Name] = struct{}{}
 		c.ports[p.GetNumber()] = struct{}{}
 	}
 }
 
-// collectPort collects the listener and routes of a port, with separate ones for each
-// namespace that an entry is exported to by name.
+// collectPort updates the listener and the routes of a port. Each namespace to which an entry
+// is exported by name gets its own.
 func (c *updateCollector) collectPort(number uint32) {
-	of := c.server.ports[number]
-	before := of.namespaces
-	of.namespaces = []string{""}
-	entries := make([]Entry, 0, len(of.entryNames))
-	for _, name := range slices.Sorted(maps.Keys(of.entryNames)) {
+	port := c.server.ports[number]
+	before := port.namespaces
+	port.namespaces = []string{""}
+	entries := make([]Entry, 0, len(port.entryNames))
+	for _, name := range slices.Sorted(maps.Keys(port.entryNames)) {
 		e := c.server.entries[name]
 		entries = append(entries, e)
 		for _, to := range e.exportTo() {
-			if !slices.Contains(of.namespaces, to) {
-				of.namespaces = append(of.namespaces, to)
+			if !slices.Contains(port.namespaces, to) {
+				port.namespaces = append(port.namespaces, to)
 			}
 		}
 	}
@@ -188,7 +202,7 @@ func (c *updateCollector) collectPort(number uint32) {
 		c.updates[resource.ListenerType][resourceKey{envoyListenerName(number, c.server.o.VIPs), namespace}] = nil
 		c.updates[resource.RouteType][resourceKey{envoyRoutesName(number), namespace}] = nil
 	}
-	for _, namespace := range of.namespaces {
+	for _, namespace := range port.namespaces {
 		p := visiblePort(number, entries, namespace)
 		if l := p.listener(c.server.o.VIPs); l != nil {
 			c.putForNamespace(namespace, resource.ListenerType, l.GetName(), l)
@@ -197,19 +211,20 @@ func (c *updateCollector) collectPort(number uint32) {
 			c.putForNamespace(namespace, resource.RouteType, r.GetName(), r)
 		}
 	}
-	if len(of.entryNames) == 0 {
+	if len(port.entryNames) == 0 {
 		delete(c.server.ports, number)
 	}
 }
 
+// putForNamespace adds a resource that only data planes of a namespace get.
 func (c *updateCollector) putForNamespace(namespace, url, name string, m proto.Message) {
 	r := newStoredResource(name, pack(m))
 	r.namespace = namespace
 	c.updates[url][r.resourceKey] = r
 }
 
-// visiblePort returns the hosts of a port that a namespace sees; empty: a namespace that
-// no entry names.
+// visiblePort returns the port with the hosts that a namespace sees. An empty name stands for
+// a namespace to which no entry is exported by name.
 func visiblePort(number uint32, entries []Entry, namespace string) listenerPort {
 	p := listenerPort{number: number}
 	seen := make(map[string]bool)
@@ -217,7 +232,9 @@ func visiblePort(number uint32, entries []Entry, namespace string) listenerPort 
 		if !isVisible(e.exportTo(), namespace) {
 			continue
 		}
-		i := slices.IndexFunc(e.Spec.GetPorts(), func(p *networking.ServicePort) bool { return p.GetNumber() == number })
+		i := slices.IndexFunc(e.Spec.GetPorts(), func(p *networking.ServicePort) bool {
+			return p.GetNumber() == number
+		})
 		for _, host := range e.Spec.GetHosts() {
 			if seen[host] {
 				continue
@@ -225,7 +242,7 @@ func visiblePort(number uint32, entries []Entry, namespace string) listenerPort 
 			seen[host] = true
 			h := listenerHost{name: host, http: isHTTP(e.Spec.GetPorts()[i])}
 			for _, a := range e.Spec.GetAddresses() {
-				if !seen[a] { // the first host with an address is found by it
+				if !seen[a] { // of several hosts with an address, it leads to the first
 					seen[a] = true
 					h.addresses = append(h.addresses, a)
 				}
@@ -236,13 +253,13 @@ func visiblePort(number uint32, entries []Entry, namespace string) listenerPort 
 	return p
 }
 
-// An Entry is a ServiceEntry as it is served to istiod.
+// An Entry is a ServiceEntry that is served to istiod.
 type Entry struct {
 	Name string // namespace/name
 	Spec *networking.ServiceEntry
 }
 
-// Decode reads an entry as istiod receives it.
+// Decode decodes an entry in the form in which istiod receives it.
 func Decode(wire *anypb.Any) (Entry, error) {
 	var (
 		outer mcpv1.Resource
@@ -258,10 +275,11 @@ func Decode(wire *anypb.Any) (Entry, error) {
 	return e, nil
 }
 
-// withoutEndpoints returns the entry without its endpoints, which are most of it.
+// withoutEndpoints returns the head of the entry: all but its endpoints, which are most of it.
 func (e Entry) withoutEndpoints() Entry {
 	return Entry{e.Name, &networking.ServiceEntry{
-		Hosts: e.Spec.GetHosts(), Addresses: e.Spec.GetAddresses(), Ports: e.Spec.GetPorts(), ExportTo: e.Spec.GetExportTo(),
+		Hosts: e.Spec.GetHosts(), Addresses: e.Spec.GetAddresses(),
+		Ports: e.Spec.GetPorts(), ExportTo: e.Spec.GetExportTo(),
 	}}
 }
 
@@ -270,7 +288,7 @@ func (e Entry) namespace() string {
 	return namespace
 }
 
-// exportTo returns the namespaces in which the entry is visible; nil: all.
+// exportTo returns the namespaces in which the entry is visible, or nil for all.
 func (e Entry) exportTo() []string {
 	to := slices.Clone(e.Spec.GetExportTo())
 	if len(to) == 0 || slices.Contains(to, "*") {
@@ -284,29 +302,29 @@ func (e Entry) exportTo() []string {
 	return to
 }
 
-// isVisible reports whether an entry with that exportTo is visible in a namespace.
+// isVisible reports whether an entry with some exportTo is visible in a namespace.
 func isVisible(exportTo []string, namespace string) bool {
 	return exportTo == nil || slices.Contains(exportTo, namespace)
 }
 
-// sameHead reports whether two entries differ in their endpoints alone.
+// sameHead reports whether two entries differ at most in their endpoints.
 func (e Entry) sameHead(o Entry) bool {
 	a, b := e.Spec, o.Spec
-	return e.Name == o.Name && slices.Equal(a.GetHosts(), b.GetHosts()) && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
-		slices.Equal(a.GetExportTo(), b.GetExportTo()) &&
+	return e.Name == o.Name && slices.Equal(a.GetHosts(), b.GetHosts()) &&
+		slices.Equal(a.GetAddresses(), b.GetAddresses()) && slices.Equal(a.GetExportTo(), b.GetExportTo()) &&
 		slices.EqualFunc(a.GetPorts(), b.GetPorts(), func(p, q *networking.ServicePort) bool { return proto.Equal(p, q) })
 }
 
-// listenerName returns what gRPC asks for as xds:///host:port.
+// listenerName returns the name of the listener that gRPC requests for xds:///host:port.
 func listenerName(host string, port uint32) string { return fmt.Sprintf("%s:%d", host, port) }
 
-// clusterName returns istio's name of a cluster.
+// clusterName returns the name of a cluster, the same as Istio's.
 func clusterName(host string, port uint32, subset string) string {
-	return naming.Cluster{Direction: naming.Outbound, Port: uint16(port), Subset: subset, Host: host}.String() //nolint:gosec // of so many bits
+	number := uint16(port) //nolint:gosec // ports have 16 bits
+	return naming.Cluster{Direction: naming.Outbound, Port: number, Subset: subset, Host: host}.String()
 }
 
-// isHTTP reports whether calls to a port are routed by host, and isHTTP2 whether it
-// speaks HTTP/2.
+// isHTTP reports whether calls to a port are routed by host name.
 func isHTTP(p *networking.ServicePort) bool {
 	switch strings.ToUpper(p.GetProtocol()) {
 	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":
@@ -315,6 +333,7 @@ func isHTTP(p *networking.ServicePort) bool {
 	return false
 }
 
+// isHTTP2 reports whether a port speaks HTTP/2.
 func isHTTP2(p *networking.ServicePort) bool {
 	protocol := strings.ToUpper(p.GetProtocol())
 	return protocol == "HTTP2" || protocol == "GRPC"

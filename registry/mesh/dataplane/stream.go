@@ -22,13 +22,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Event is an event of a stream.
+// Event is an event of a stream or of REST.
 type Event struct {
 	Kind    EventKind
-	Node    string // of the client
+	Node    string // id of the client's node
 	TypeURL string
-	Version string // that was sent, confirmed or refused
-	Message string // why the client refuses it
+	Version string // the version that was sent, confirmed or rejected
+	Message string // of EventNack: the client's reason
 }
 
 // EventKind distinguishes events.
@@ -36,14 +36,14 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventSubscribed EventKind = "subscribed" // to a type
+	EventSubscribed EventKind = "subscribed" // the first request of a type
 	EventSent       EventKind = "sent"
-	EventAck        EventKind = "ack"
-	EventNack       EventKind = "nack"
+	EventAck        EventKind = "ack"  // a response was confirmed
+	EventNack       EventKind = "nack" // a response was rejected
 )
 
-// Stream answers a stream of the state of the world until ctx ends. It calls
-// observe from one goroutine.
+// Stream serves a stream of the state-of-the-world variant until ctx ends or the stream
+// fails. It calls observe from one goroutine.
 func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
@@ -52,7 +52,7 @@ func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Even
 	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType)
 }
 
-// Delta answers a stream of the incremental form until ctx ends.
+// Delta is Stream for the incremental variant.
 func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
@@ -61,7 +61,7 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType)
 }
 
-// A restPoll answers a request of REST.
+// A restPoll answers one REST request.
 type restPoll struct {
 	server  *Server
 	observe func(Event)
@@ -78,9 +78,9 @@ func (p restPoll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*di
 	}
 	v := p.server.store.openView()
 	defer v.close()
-	answer, err := rest.NewServer(v, nil).Fetch(ctx, r)
-	e := Event{Kind: EventSent, Node: node.GetId(), TypeURL: r.GetTypeUrl(), Version: answer.GetVersionInfo()}
-	if _, hasIt := errors.AsType[*types.SkipFetchError](err); hasIt {
+	response, err := rest.NewServer(v, nil).Fetch(ctx, r)
+	e := Event{Kind: EventSent, Node: node.GetId(), TypeURL: r.GetTypeUrl(), Version: response.GetVersionInfo()}
+	if _, isCurrent := errors.AsType[*types.SkipFetchError](err); isCurrent {
 		e.Version = r.GetVersionInfo()
 		p.observe(e)
 		e.Kind = EventAck
@@ -88,14 +88,13 @@ func (p restPoll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*di
 		return nil, err
 	}
 	p.observe(e)
-	return answer, err
+	return response, err
 }
 
-// maxBody is more than the bytes of any request of REST.
+// maxBody is more than the size of any REST request.
 const maxBody = 4 << 20
 
-// Poll answers a request of REST, as Envoy sends them. It calls observe before it
-// returns.
+// Poll answers a REST request of an Envoy. It calls observe before it returns.
 func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event)) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(restPoll{s, observe}, nil, nil)}
@@ -106,49 +105,51 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body) // fails if the client has left
 }
 
-// Bounds of what streams ask for. go-control-plane has room for one answer of each
-// of its own types.
+// Bounds of requests, in bytes.
 const (
-	MaxTypeURL = 300      // bytes; six times the longest of Envoy's and Istio's
-	MaxNode    = 64 << 10 // bytes; several times the node of an Envoy or an istiod
+	MaxTypeURL = 300      // six times the longest of Envoy's and Istio's
+	MaxNode    = 64 << 10 // several times the node of an Envoy or an istiod
 
-	maxTypes    = 10
-	maxVersion  = 300       // bytes; several times the longest of ours
-	maxNames    = 16 << 20  // bytes of one stream: about 100,000 names
-	maxAllNames = 256 << 20 // and of all together
-	nameCost    = 64        // of one, beside its text
+	maxVersion  = 300       // several times the longest of our versions
+	maxNames    = 16 << 20  // names that one stream requests: about 100,000
+	maxAllNames = 256 << 20 // names that all streams request
+	nameCost    = 64        // memory for a name without its text
 )
 
-// A lastResponse is the last answer of a type.
+// maxTypes bounds the types of a stream. go-control-plane has room for one response of each of
+// its own types.
+const maxTypes = 10
+
+// A lastResponse is the state of the last response of a type.
 type lastResponse struct {
 	version   string
-	nonce     string // empty: it was confirmed or refused
-	nameBytes int64  // bytes of the names in the last request, in the state of the world
+	nonce     string // empty once the response was confirmed or rejected
+	nameBytes int64  // size of the names in the last request; only in the state-of-the-world variant
 }
 
-// callbacks check and observe the messages of one stream.
+// callbacks check and observe the messages of one stream. Only its goroutine touches them.
 type callbacks struct {
-	server.CallbackFuncs // of events without a method here
+	server.CallbackFuncs // for events without a method here
 
 	dataPlanes *Server
 	observe    func(Event)
 	node       string
 	types      map[string]*lastResponse
-	nameBytes  int64 // bytes of what the stream asks for
+	nameBytes  int64 // size of the names that the stream requests
 }
 
 func (s *Server) newCallbacks(observe func(Event)) *callbacks {
 	return &callbacks{dataPlanes: s, observe: observe, types: make(map[string]*lastResponse)}
 }
 
-// close uncounts the names of the stream.
+// close takes the names of the stream out of the server's count.
 func (c *callbacks) close() { c.dataPlanes.nameBytes.Add(-c.nameBytes) }
 
-// countNames counts names that a stream asks for, and uncounts others. An error
-// says that there are too many.
+// countNames adds the size of newly requested names, and subtracts that of others. It fails
+// if the stream, or all streams together, request too many.
 func (c *callbacks) countNames(more, less int64) error {
 	less = min(less, c.nameBytes+more)
 	c.nameBytes += more - less
@@ -158,6 +159,7 @@ func (c *callbacks) countNames(more, less int64) error {
 	return nil
 }
 
+// sizeOf returns the memory that names need.
 func sizeOf(names []string) int64 {
 	n := 0
 	for _, name := range names {
@@ -166,7 +168,7 @@ func sizeOf(names []string) int64 {
 	return int64(n)
 }
 
-// handleRequest handles a request of either form. An error ends the stream.
+// handleRequest handles a request of either variant. An error ends the stream.
 func (c *callbacks) handleRequest(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
 	if len(url) > MaxTypeURL || proto.Size(node) > MaxNode {
 		return errSize
@@ -180,7 +182,7 @@ func (c *callbacks) handleRequest(node *corev3.Node, url, nonce string, refused 
 	last := c.types[url]
 	if last == nil {
 		if len(c.types) >= maxTypes {
-			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
+			return status.Errorf(codes.ResourceExhausted, "a stream may request at most %d types", maxTypes)
 		}
 		last = &lastResponse{}
 		c.types[url] = last
@@ -199,6 +201,7 @@ func (c *callbacks) handleRequest(node *corev3.Node, url, nonce string, refused 
 	return nil
 }
 
+// recordSent records that a response was sent.
 func (c *callbacks) recordSent(url, version, nonce string) {
 	last := c.types[url]
 	last.version, last.nonce = version, nonce
@@ -217,41 +220,52 @@ func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) erro
 }
 
 // OnStreamResponse implements sotw.Callbacks.
-func (c *callbacks) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
+func (c *callbacks) OnStreamResponse(
+	_ context.Context, _ int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse,
+) {
 	c.recordSent(r.GetTypeUrl(), r.GetVersionInfo(), r.GetNonce())
 }
 
 // OnStreamDeltaRequest implements delta.Callbacks.
 func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
-	if err := c.countNames(sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())); err != nil {
+	more, less := sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())
+	if err := c.countNames(more, less); err != nil {
 		return err
 	}
 	return c.handleRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
 }
 
 // OnStreamDeltaResponse implements delta.Callbacks.
-func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
+func (c *callbacks) OnStreamDeltaResponse(
+	_ int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse,
+) {
 	c.recordSent(r.GetTypeUrl(), r.GetSystemVersionInfo(), r.GetNonce())
 }
 
 var (
-	errNode   = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
-	errMissed = status.Error(codes.Aborted, "too much is gone since what was confirmed last: start again")
-	errNames  = status.Error(codes.ResourceExhausted, "names of more bytes than there is room for")
-	errSize   = status.Error(codes.ResourceExhausted, "a type or version of more than 300 bytes, or a node of more than 64 KiB")
+	// errNode has the text of istiod's error.
+	errNode = status.Error(codes.InvalidArgument, "missing node information: the node has no id")
+
+	errMissed = status.Error(codes.Aborted,
+		"too many resources were removed since the last confirmed response; open a new stream")
+	errNames = status.Error(codes.ResourceExhausted, "too many resource names are requested")
+	errSize  = status.Error(codes.ResourceExhausted,
+		"type or version longer than 300 bytes, or node larger than 64 KiB")
 )
 
-// A sotwResponse is an answer in the state of the world. It is made when it is sent.
+// A sotwResponse is a response of the state-of-the-world variant. Its content is made when it
+// is sent.
 type sotwResponse struct {
 	cache.PassthroughResponse
 
-	v *streamView
-	s *viewSubscription
+	view         *streamView
+	subscription *viewSubscription
 }
 
 func newSotwResponse(v *streamView, s *viewSubscription, r *cache.Request) *sotwResponse {
 	// The view records what was sent, so ReturnedResources is empty.
-	return &sotwResponse{cache.PassthroughResponse{Request: r, ReturnedResources: make(map[string]string)}, v, s}
+	response := cache.PassthroughResponse{Request: r, ReturnedResources: make(map[string]string)}
+	return &sotwResponse{response, v, s}
 }
 
 // GetDiscoveryResponse implements cache.Response.
@@ -259,41 +273,44 @@ func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, err
 	if a.DiscoveryResponse != nil {
 		return a.DiscoveryResponse, nil
 	}
-	defer a.v.lock()()
-	answer, state := &discovery.DiscoveryResponse{TypeUrl: a.Request.GetTypeUrl(), VersionInfo: "none"}, a.s.state
+	defer a.view.lock()()
+	response := &discovery.DiscoveryResponse{TypeUrl: a.Request.GetTypeUrl(), VersionInfo: "none"}
+	state := a.subscription.state
 	if state != nil {
-		answer.VersionInfo = state.version()
+		response.VersionInfo = state.version()
 	}
 	var d viewDifference
-	if state != nil && isWhole(a.s.url) {
+	if state != nil && isWhole(a.subscription.url) {
 		d.send = make([]*storedResource, 0, state.liveCount())
 		for r := range state.changesSince(0) {
-			if a.s.wants(r) && a.v.isCurrent(a.s, r) {
+			if a.subscription.wants(r) && a.view.isCurrent(a.subscription, r) {
 				d.send = append(d.send, r)
 			}
 		}
 	} else {
-		d = a.v.difference(a.s)
+		d = a.view.difference(a.subscription)
 	}
-	answer.Resources = make([]*anypb.Any, len(d.send))
+	response.Resources = make([]*anypb.Any, len(d.send))
 	for i, r := range d.send {
-		answer.Resources[i] = r.sotwFor(a.v.locality)
+		response.Resources[i] = r.sotwFor(a.view.locality)
 	}
-	a.v.markSent(a.s, d.send)
-	a.DiscoveryResponse = answer
-	return answer, nil
+	a.view.markSent(a.subscription, d.send)
+	a.DiscoveryResponse = response
+	return response, nil
 }
 
-// A deltaResponse is an answer in the incremental form. It is made when it is sent.
+// A deltaResponse is a response of the incremental variant. Its content is made when it is
+// sent.
 type deltaResponse struct {
 	cache.DeltaPassthroughResponse
 
-	v *streamView
-	s *viewSubscription
+	view         *streamView
+	subscription *viewSubscription
 }
 
 func newDeltaResponse(v *streamView, s *viewSubscription, r *cache.DeltaRequest) *deltaResponse {
-	return &deltaResponse{cache.DeltaPassthroughResponse{DeltaRequest: r, NextVersionMap: make(map[string]string)}, v, s}
+	response := cache.DeltaPassthroughResponse{DeltaRequest: r, NextVersionMap: make(map[string]string)}
+	return &deltaResponse{response, v, s}
 }
 
 // GetDeltaDiscoveryResponse implements cache.DeltaResponse.
@@ -301,18 +318,19 @@ func (a *deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryRe
 	if a.DeltaDiscoveryResponse != nil {
 		return a.DeltaDiscoveryResponse, nil
 	}
-	defer a.v.lock()()
-	d := a.v.difference(a.s)
-	answer := &discovery.DeltaDiscoveryResponse{
-		TypeUrl: a.DeltaRequest.GetTypeUrl(), RemovedResources: d.removed, Resources: make([]*discovery.Resource, len(d.send)),
+	defer a.view.lock()()
+	d := a.view.difference(a.subscription)
+	response := &discovery.DeltaDiscoveryResponse{
+		TypeUrl: a.DeltaRequest.GetTypeUrl(), RemovedResources: d.removed,
+		Resources: make([]*discovery.Resource, len(d.send)),
 	}
-	if a.s.state != nil {
-		answer.SystemVersionInfo = a.s.state.version()
+	if a.subscription.state != nil {
+		response.SystemVersionInfo = a.subscription.state.version()
 	}
 	for i, r := range d.send {
-		answer.Resources[i] = r.deltaFor(a.v.locality)
+		response.Resources[i] = r.deltaFor(a.view.locality)
 	}
-	a.v.markSent(a.s, d.send)
-	a.DeltaDiscoveryResponse = answer
-	return answer, nil
+	a.view.markSent(a.subscription, d.send)
+	a.DeltaDiscoveryResponse = response
+	return response, nil
 }

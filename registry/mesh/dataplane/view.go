@@ -13,39 +13,59 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// A streamView is the store as one stream sees it: a cache of go-control-plane for that
-// stream alone. Answers are made when they are sent, so changes are gathered while
-// a client does not read.
+// A streamView is the store as one stream sees it, and implements go-control-plane's cache for
+// that stream. A response is made when it is sent, so that changes are gathered while the
+// client does not read.
+//
+// The order in which a change reaches the client (make before break):
+//
+//  1. New clusters are sent. They are warming until their endpoints are sent.
+//  2. The client requests the endpoints of new clusters, which are sent.
+//  3. Listeners and routes are sent when no cluster is warming, or after maxWarming.
+//  4. Removed clusters and endpoints are sent after drainFor, by Server.delayRemovals.
 type streamView struct {
 	store *resourceStore
 
-	mu               sync.Mutex
-	namespace        string
-	locality         string // of the client: region/zone/sub-zone; empty: none
-	subscriptions    map[string]*viewSubscription
+	// Guarded by mu, which is locked before the store's.
+	mu            sync.Mutex
+	namespace     string // of the client
+	locality      string // of the client: region/zone/sub-zone; empty: none
+	subscriptions map[string]*viewSubscription
+
+	// Guarded by mu: the wait of listeners and routes.
 	warming          map[string]struct{} // clusters that were sent without their endpoints
-	warmingTimer     *time.Timer         // when routes are sent anyway; nil while none wait
-	releasedRevision uint64              // revision whose routes do not wait any more
+	warmingTimer     *time.Timer         // ends the wait; nil while nothing waits
+	releasedRevision uint64              // revision up to which the wait was ended by warmingTimer
 }
 
 var _ cache.Cache = (*streamView)(nil)
 
-// A viewSubscription is what a stream asks for of one type.
+// A viewSubscription has what a stream requests and has of one type. Guarded by the mu of its
+// view.
 type viewSubscription struct {
-	url             string
-	reportsRemoved  bool       // answers have what is gone
-	state           *typeState // nil: nothing of the type is served
-	wildcard        bool
-	names           map[string]struct{}
-	sentRevision    uint64            // revision up to which it was sent everything
-	sentNothing     bool              // nothing was sent yet
-	newNames        map[string]string // names to be sent whatever the revision, with the version that the client has
-	initialVersions map[string]string // of a first wildcard: versions that the client has
-	whenDue         func()            // has the stream ask for what is due; nil: it does not wait
-	callCount       int               // number of times that signal was set
+	url            string
+	state          *typeState // nil if the type is not served
+	reportsRemoved bool       // responses report removed resources
+
+	// What the stream requests.
+	wildcard bool
+	names    map[string]struct{}
+
+	// What the stream has. newNames has names that are sent whatever the revision, because
+	// they were just requested, with the version that the client has. initialVersions has the
+	// versions of a client that begins with a wildcard.
+	sentRevision    uint64 // revision up to which everything was sent
+	sentNothing     bool
+	newNames        map[string]string
+	initialVersions map[string]string
+
+	// whenDue is called once a response is due. It is nil if the stream does not wait for
+	// one. callCount counts how often it was set.
+	whenDue   func()
+	callCount int
 }
 
-// openView returns a view that is woken by changes until it is closed.
+// openView returns a view that changes of the store wake until it is closed.
 func (s *resourceStore) openView() *streamView {
 	v := &streamView{store: s, subscriptions: make(map[string]*viewSubscription), warming: make(map[string]struct{})}
 	s.mu.Lock()
@@ -65,7 +85,7 @@ func (v *streamView) close() {
 	}
 }
 
-// wake signals which types have anything to be sent.
+// wake calls whenDue of each type for which a response is due.
 func (v *streamView) wake() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,7 +98,8 @@ func (v *streamView) wake() {
 	}
 }
 
-// signalIfDue signals a subscription if anything is due. The caller holds both locks.
+// signalIfDue calls whenDue of a subscription if a response is due. The caller holds both
+// locks.
 func (v *streamView) signalIfDue(s *viewSubscription) {
 	switch {
 	case s.whenDue == nil:
@@ -86,10 +107,12 @@ func (v *streamView) signalIfDue(s *viewSubscription) {
 		s.whenDue()
 		s.whenDue = nil
 	case !s.sentNothing && !v.mustWait(s):
-		s.sentRevision = v.store.revision // up to here nothing is for this stream
+		s.sentRevision = v.store.revision // none of the changes concern this stream
 	}
 }
 
+// isDue reports whether a response would have any change for the stream. The caller holds
+// both locks.
 func (v *streamView) isDue(s *viewSubscription) bool {
 	switch {
 	case s.state == nil:
@@ -107,14 +130,15 @@ func (v *streamView) isDue(s *viewSubscription) bool {
 	return false
 }
 
-// mustWait reports whether a subscription has to wait. Make before break: routes wait
-// for new clusters, and for their endpoints.
+// mustWait reports whether a subscription to listeners or routes has to wait for new clusters
+// or their endpoints. If it has, it starts the timer that ends the wait.
 func (v *streamView) mustWait(s *viewSubscription) bool {
-	all := v.subscriptions[resource.ClusterType]
-	if s.url != resource.ListenerType && s.url != resource.RouteType || all == nil || !all.wildcard {
+	clusters := v.subscriptions[resource.ClusterType]
+	if s.url != resource.ListenerType && s.url != resource.RouteType || clusters == nil || !clusters.wildcard {
 		return false
 	}
-	if came := all.state.newestCreated; len(v.warming) == 0 && (came <= all.sentRevision || came <= v.releasedRevision) {
+	created := clusters.state.newestCreated
+	if len(v.warming) == 0 && (created <= clusters.sentRevision || created <= v.releasedRevision) {
 		return false
 	}
 	if v.warmingTimer == nil {
@@ -123,12 +147,12 @@ func (v *streamView) mustWait(s *viewSubscription) bool {
 	return true
 }
 
-// isCurrent reports whether a resource is the current one for the stream.
+// isCurrent reports whether a resource is the one of its name that the stream gets.
 func (v *streamView) isCurrent(s *viewSubscription, r *storedResource) bool {
 	return s.state.findVisible(r.name, v.namespace) == r
 }
 
-// wants reports whether a resource is asked for.
+// wants reports whether the stream requests a resource.
 func (s *viewSubscription) wants(r *storedResource) bool {
 	if s.wildcard && !r.byNameOnly {
 		return true
@@ -137,8 +161,8 @@ func (s *viewSubscription) wants(r *storedResource) bool {
 	return named
 }
 
-// callWhenDue has a function called once anything is due, and returns a function to
-// cancel that. The caller holds mu.
+// callWhenDue calls a function once a response is due, which may be at once. The returned
+// function cancels that. The caller holds mu.
 func (v *streamView) callWhenDue(s *viewSubscription, signal func()) func() {
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
@@ -155,20 +179,22 @@ func (v *streamView) callWhenDue(s *viewSubscription, signal func()) func() {
 	}
 }
 
-// subscriptionTo returns the subscription to a type, and records where the client is.
-// The caller holds mu.
+// subscriptionTo returns the subscription to a type, and records the namespace and locality
+// of the client. The caller holds mu.
 func (v *streamView) subscriptionTo(url string, node *corev3.Node) *viewSubscription {
 	v.namespace, v.locality = namespaceOf(node), localityName(node.GetLocality())
 	s := v.subscriptions[url]
 	if s == nil {
-		s = &viewSubscription{url: url, state: v.store.types[url], sentNothing: true, newNames: make(map[string]string)}
+		s = &viewSubscription{
+			url: url, state: v.store.types[url], sentNothing: true, newNames: make(map[string]string),
+		}
 		v.subscriptions[url] = s
 	}
 	return s
 }
 
-// namespaceOf returns the namespace of a node: of its metadata, or of its id, which
-// is `sidecar~ip~name.namespace~domain` for istio's sidecars.
+// namespaceOf returns the namespace of a node: NAMESPACE in its metadata, or the one in its
+// id. Istio's sidecars have the id `sidecar~ip~name.namespace~domain`.
 func namespaceOf(node *corev3.Node) string {
 	if named := node.GetMetadata().GetFields()["NAMESPACE"].GetStringValue(); named != "" {
 		return named
@@ -182,11 +208,12 @@ func namespaceOf(node *corev3.Node) string {
 	return namespace
 }
 
+// localityName returns a locality as region/zone/sub-zone, without empty parts at the end.
 func localityName(l *corev3.Locality) string {
 	return strings.TrimRight(l.GetRegion()+"/"+l.GetZone()+"/"+l.GetSubZone(), "/")
 }
 
-// CreateWatch implements cache.ConfigWatcher: the state of the world.
+// CreateWatch implements cache.ConfigWatcher for the state-of-the-world variant.
 func (v *streamView) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -194,12 +221,12 @@ func (v *streamView) CreateWatch(r *cache.Request, sub cache.Subscription, to ch
 	s.reportsRemoved = isWhole(s.url)
 	s.replaceNames(sub)
 	if !s.wildcard && len(s.names) == 0 {
-		return nil, nil //nolint:nilnil // it unsubscribed
+		return nil, nil //nolint:nilnil // the client unsubscribed
 	}
 	return v.callWhenDue(s, func() { to <- newSotwResponse(v, s, r) }), nil
 }
 
-// replaceNames replaces what a stream asks for in the state of the world.
+// replaceNames replaces what the stream requests, in the state-of-the-world variant.
 func (s *viewSubscription) replaceNames(sub cache.Subscription) {
 	names := sub.SubscribedResources()
 	for name := range names {
@@ -208,15 +235,17 @@ func (s *viewSubscription) replaceNames(sub cache.Subscription) {
 		}
 	}
 	maps.DeleteFunc(s.newNames, func(name, _ string) bool { _, has := names[name]; return !has })
-	isLess := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
-	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // so that the answer leaves out what is not asked for any more
-		s.sentNothing = true
+	isReduced := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
+	if sub.IsWildcard() && !s.wildcard || isReduced && isWhole(s.url) {
+		s.sentNothing = true // so that the next response has exactly what is requested
 	}
 	s.names, s.wildcard = names, sub.IsWildcard()
 }
 
-// CreateDeltaWatch implements cache.ConfigWatcher: the incremental form.
-func (v *streamView) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
+// CreateDeltaWatch implements cache.ConfigWatcher for the incremental variant.
+func (v *streamView) CreateDeltaWatch(
+	r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse,
+) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.subscriptionTo(r.GetTypeUrl(), r.GetNode())
@@ -229,7 +258,7 @@ func (v *streamView) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscript
 		s.initialVersions = maps.Clone(known)
 	}
 	for name, version := range known {
-		if version == "" { // unsubscribed by name, while subscribed by a wildcard
+		if version == "" { // the client unsubscribed the name, but still has it by a wildcard
 			s.newNames[name] = ""
 		}
 	}
@@ -245,13 +274,14 @@ func (v *streamView) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscript
 	return v.callWhenDue(s, func() { to <- newDeltaResponse(v, s, r) }), nil
 }
 
+// compactedTo returns compactedRevision while the caller does not hold the store's lock.
 func (t *typeState) compactedTo(s *resourceStore) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return t.compactedRevision
 }
 
-// Fetch implements cache.ConfigFetcher.
+// Fetch implements cache.ConfigFetcher, for REST.
 func (v *streamView) Fetch(_ context.Context, r *cache.Request) (cache.Response, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -270,12 +300,12 @@ func (v *streamView) Fetch(_ context.Context, r *cache.Request) (cache.Response,
 	return newSotwResponse(v, s, r), nil
 }
 
-// isWhole reports whether, in the state of the world, an answer of a type is the
-// whole set, so that what is missing is gone.
+// isWhole reports whether a state-of-the-world response of a type has the whole set, so that
+// a client removes what is missing.
 func isWhole(url string) bool { return url == resource.ClusterType || url == resource.ListenerType }
 
-// markSent records that the stream was sent everything. For new clusters it will ask for
-// the endpoints. The caller holds both locks.
+// markSent records that the stream was sent everything up to the current revision. New
+// clusters are warming from now on. The caller holds both locks.
 func (v *streamView) markSent(s *viewSubscription, sent []*storedResource) {
 	for _, r := range sent {
 		switch {
@@ -292,7 +322,8 @@ func (v *streamView) markSent(s *viewSubscription, sent []*storedResource) {
 	}
 }
 
-// releaseRoutes signals routes that do not wait any more. The caller holds both locks.
+// releaseRoutes sends listeners and routes that no longer have to wait. The caller holds both
+// locks.
 func (v *streamView) releaseRoutes() {
 	if v.warmingTimer != nil && len(v.warming) == 0 {
 		v.warmingTimer.Stop()
@@ -305,11 +336,11 @@ func (v *streamView) releaseRoutes() {
 	}
 }
 
-// maxWarming is how long routes wait for clusters that are not confirmed, or
-// endpoints that are not asked for.
+// maxWarming is how long listeners and routes wait for clusters or endpoints that the client
+// does not request.
 const maxWarming = 5 * time.Second
 
-// stopWarming ends the wait of routes.
+// stopWarming ends the wait of listeners and routes.
 func (v *streamView) stopWarming() {
 	defer v.lock()()
 	clear(v.warming)
@@ -317,7 +348,7 @@ func (v *streamView) stopWarming() {
 	v.releaseRoutes()
 }
 
-// lock locks view and store while an answer is made.
+// lock locks the view and the store while a response is made.
 func (v *streamView) lock() (unlock func()) {
 	v.mu.Lock()
 	v.store.mu.RLock()
@@ -327,14 +358,14 @@ func (v *streamView) lock() (unlock func()) {
 	}
 }
 
-// A viewDifference is what changed for a stream, and is to be sent.
+// A viewDifference has the changes that a stream has to be sent.
 type viewDifference struct {
 	send    []*storedResource
 	removed []string // names
 }
 
-// difference returns each resource that changed or is new to the stream, and the name of
-// each that is gone. The caller holds both locks.
+// difference returns the resources that changed or are new to the stream, and the names of
+// those that were removed. The caller holds both locks.
 func (v *streamView) difference(s *viewSubscription) viewDifference {
 	d := v.requestedDifference(s)
 	if s.state == nil {
@@ -348,7 +379,7 @@ func (v *streamView) difference(s *viewSubscription) viewDifference {
 			v.addChanged(s, r, &d)
 		}
 	}
-	for name := range s.initialVersions { // only of the first answer
+	for name := range s.initialVersions { // only for the first response
 		if _, named := s.names[name]; s.wildcard && !named && s.state.findVisible(name, v.namespace) == nil {
 			d.removed = append(d.removed, name)
 		}
@@ -356,7 +387,7 @@ func (v *streamView) difference(s *viewSubscription) viewDifference {
 	return d
 }
 
-// requestedDifference returns the state of names that a stream asks for anew.
+// requestedDifference returns the difference of the names that were just requested.
 func (v *streamView) requestedDifference(s *viewSubscription) (d viewDifference) {
 	for name, version := range s.newNames {
 		if r := s.state.findVisible(name, v.namespace); r == nil || !s.wants(r) {
@@ -368,7 +399,7 @@ func (v *streamView) requestedDifference(s *viewSubscription) (d viewDifference)
 	return d
 }
 
-// addChanged adds a changed resource, for a stream that has the state before.
+// addChanged adds a resource that changed after s.sentRevision, if the stream sees the change.
 func (v *streamView) addChanged(s *viewSubscription, r *storedResource, d *viewDifference) {
 	switch now := s.state.findVisible(r.name, v.namespace); {
 	case now == nil:
@@ -379,7 +410,9 @@ func (v *streamView) addChanged(s *viewSubscription, r *storedResource, d *viewD
 		if s.initialVersions[r.name] != r.version {
 			d.send = append(d.send, r)
 		}
-	case r.wire == nil && now.revision <= s.sentRevision: // the resource of its namespace is gone
+	case r.wire == nil && now.revision <= s.sentRevision:
+		// r was the resource of the client's namespace. After its removal the client gets the
+		// one for all namespaces.
 		d.send = append(d.send, now)
 	}
 }
