@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestRead_Partial: what is no whole list is an error, never a shorter list.
+// TestRead_Partial: an incomplete list is an error, never a shorter list.
 func TestRead_Partial(t *testing.T) {
 	t.Parallel()
 	for i := range len(pods) {
@@ -64,7 +64,7 @@ func TestRead_Partial(t *testing.T) {
 	}
 }
 
-// FuzzRead: any text is read or refused, and what is read is JSON.
+// FuzzRead: any text is refused, or its items are JSON.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{pods, `{"kind":"PodList","items":[null,"a",[]]}`, `{"kind":"PodList","kind":"x"}`, `{}`, ``} {
 		f.Add(text)
@@ -73,7 +73,7 @@ func FuzzRead(f *testing.F) {
 		items, _, err := read(text)
 		for _, item := range items {
 			if !json.Valid([]byte(item)) {
-				t.Errorf("item %q is no JSON", item)
+				t.Errorf("item %q is not JSON", item)
 			}
 		}
 		if err == nil && !strings.Contains(text, "{") {

@@ -101,7 +101,7 @@ func TestAPI_Answers(t *testing.T) {
 		case tt.is != nil && !errors.Is(err, tt.is):
 			t.Errorf("%s: %v, want %v", name, err, tt.is)
 		case tt.refused == "" && (err == nil || errors.Is(err, registry.ErrRefused)):
-			t.Errorf("%s: %v, want an error that is no refusal", name, err)
+			t.Errorf("%s: %v, want an error other than a refusal", name, err)
 		}
 	}
 }

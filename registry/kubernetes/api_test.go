@@ -32,10 +32,10 @@ type apiWorld struct {
 	fault  atomic.Pointer[fault]
 
 	mu       sync.Mutex
-	requests []string // the method, the path and what is asked of each
+	requests []string // the method, the path and the query of each
 }
 
-// A fault answers in place of the server, or reports that it does not.
+// A fault answers instead of the server, or reports that it does not.
 type fault func(http.ResponseWriter, *http.Request) bool
 
 func newAPIWorld(t *testing.T) *apiWorld {
@@ -77,7 +77,7 @@ func (w *apiWorld) asked(what string) (n int) {
 	return n
 }
 
-// with has requests be answered with a status that match, each or the first alone.
+// with answers the matching requests with a status, all of them or only the first.
 func (w *apiWorld) with(code int, body string, of func(*http.Request) bool, times int, header ...string) {
 	var left atomic.Int32
 	left.Store(int32(times)) //nolint:gosec // few
@@ -147,7 +147,7 @@ func TestAPI_Pages(t *testing.T) {
 		groups, err := w.target.Groups(t.Context())
 		switch {
 		case tt.fails && (err == nil || groups != nil || errors.Is(err, registry.ErrRefused)):
-			t.Errorf("%s: Groups = %d, %v, want an error that is no refusal", name, len(groups), err)
+			t.Errorf("%s: Groups = %d, %v, want an error other than a refusal", name, len(groups), err)
 		case !tt.fails && (err != nil || len(groups) != all):
 			t.Errorf("%s: Groups = %d, %v, want %d", name, len(groups), err, all)
 		}
@@ -245,7 +245,7 @@ func (w *apiWorld) object(t *testing.T, name string) map[string]any {
 	return o
 }
 
-// TestAPI_DeletesReadVersion: nothing that changed or was made anew.
+// TestAPI_DeletesReadVersion: nothing that changed or was created again.
 func TestAPI_DeletesReadVersion(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
@@ -271,7 +271,7 @@ func TestAPI_DeletesReadVersion(t *testing.T) {
 		t.Errorf("Groups = %v, %v, want none", groups, err)
 	}
 	if err := w.api.Delete(t.Context(), *old); err != nil {
-		t.Errorf("Delete() of what is gone = %v, want nil", err)
+		t.Errorf("Delete() of a missing object = %v, want nil", err)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestDirectory_KeepsOtherDocuments(t *testing.T) {
 }
 
 // TestDirectory_UnreadableFile: a file of others that cannot be read is left out and
-// named, and the rest goes on.
+// named, and the others are read.
 func TestDirectory_UnreadableFile(t *testing.T) {
 	t.Parallel()
 	for what, create := range map[string]func(at string) error{
@@ -87,7 +87,7 @@ func TestDirectory_UnreadableFile(t *testing.T) {
 		"a link with a long name":  func(at string) error { return os.Symlink(strings.Repeat("x", 300), at) },
 		"a link to a directory":    func(at string) error { return os.Symlink(".", at) },
 		"a directory":              func(at string) error { return os.Mkdir(at, 0o700) },
-		"a file that is no object": func(at string) error { return os.WriteFile(at, []byte("{ kind: ServiceEntry, spec: 1 }"), 0o600) },
+		"a file without an object": func(at string) error { return os.WriteFile(at, []byte("{ kind: ServiceEntry, spec: 1 }"), 0o600) },
 		"a pipe":                   func(at string) error { return syscall.Mkfifo(at, 0o600) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestDirectory_UnreadableFile(t *testing.T) {
 			for range 2 {
 				groups, err := target.Groups(t.Context())
 				if err != nil || !slices.Equal(groups, []registry.Group{want[0].Group}) {
-					t.Errorf("Groups() = %v, %v, want that of ours", groups, err)
+					t.Errorf("Groups() = %v, %v, want that of our object", groups, err)
 				}
 			}
 			if said := log.String(); what != "a directory" && strings.Count(said, "foreign.yaml") != 1 {
@@ -129,7 +129,7 @@ func TestDirectory_UnreadableFile(t *testing.T) {
 	}
 }
 
-// TestDirectory_Away: what is in a directory that is away is unknown, and not nothing.
+// TestDirectory_Away: the content of a missing directory is unknown, not empty.
 func TestDirectory_Away(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mount")
@@ -154,7 +154,7 @@ func TestDirectory_Away(t *testing.T) {
 	}
 	for what, c := range map[string]registry.Change{"deletion": {Group: group, Delete: held}, "change": {Group: group, Want: want, Put: []registry.Write{{New: want[0]}, {New: want[1]}}}} {
 		if err := target.Write(t.Context(), c); err == nil || errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
-			t.Errorf("Write of a %s = %v, want an error that is not of what is held", what, err)
+			t.Errorf("Write of a %s = %v, want an error that neither refuses nor conflicts", what, err)
 		}
 	}
 	if all, err := target.Records(t.Context(), "guard"); err == nil || all != nil {

@@ -68,7 +68,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		}
 		held, err := tt.target.Read(t.Context(), group)
 		if err != nil || len(held) != 1 || held[0].Key != serviceentry.HeaderKey || held[0].Owner != "" {
-			t.Errorf("%s: Read = %v, %v, want a head that nobody owns", name, held, err)
+			t.Errorf("%s: Read = %v, %v, want a head without an owner", name, held, err)
 		}
 		c := registry.Change{Group: group, Want: want, Put: []registry.Write{{New: want[1]}, {New: want[2]}}} // as the planner has it
 		if err := tt.target.Write(t.Context(), c); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "has that host and is not ours") {
@@ -88,7 +88,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		list()
 		held, err = tt.target.Read(t.Context(), group)
 		if err != nil || len(held) != 4 || held[0].Key != held[1].Key {
-			t.Errorf("%s: Read = %v, %v, want ours beside theirs", name, held, err)
+			t.Errorf("%s: Read = %v, %v, want our entry and theirs", name, held, err)
 		}
 		c = registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Stored) bool { return h.Key != want[1].Key })}
 		if err := tt.target.Write(t.Context(), c); err != nil {

@@ -55,7 +55,7 @@ func TestRecorder(t *testing.T) {
 		var refused registry.Refused
 		err := ours.Record(t.Context(), "guard", map[string]string{"a": strings.Repeat("x", 5<<20), "b": "four", "c": ""})
 		if !errors.As(err, &refused) || !refused.Has("a") || len(refused) != 1 {
-			t.Errorf("%s: a record of 5 MiB: %v, want that alone refused", name, err)
+			t.Errorf("%s: a record of 5 MiB: %v, want only that refused", name, err)
 		}
 		expectRecords(t, next, "guard", map[string]string{"b": "four"})
 		if groups, err := ours.Groups(t.Context()); err != nil || len(groups) != 0 {
@@ -64,7 +64,7 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// TestRecorder_Failures: what cannot be read is no shorter list.
+// TestRecorder_Failures: records that cannot be read are an error, not a shorter list.
 func TestRecorder_Failures(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
@@ -101,10 +101,10 @@ func TestRecorder_Failures(t *testing.T) {
 		}
 	}
 	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", map[string]string{"a": "x"}); err == nil || errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record nowhere = %v, want an error that is no refusal", err)
+		t.Errorf("Record nowhere = %v, want an error other than a refusal", err)
 	}
 	if err := r.Record(t.Context(), strings.Repeat("x", 300), map[string]string{"a": "x"}); err == nil || errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record() that the disk does not store = %v, want an error that is no refusal", err)
+		t.Errorf("Record() that the disk does not store = %v, want an error other than a refusal", err)
 	}
 	if os.Getuid() == 0 { // who may do everything
 		return

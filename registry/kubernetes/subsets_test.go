@@ -145,7 +145,7 @@ func TestSubsets_Removal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The head goes before what endpoints refer to.
+	// The head is deleted before the subsets that endpoints refer to.
 	c := registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Stored) bool { return registry.IsPart(h.Key) })}
 	if err := w.target.Write(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestSubsets_LeaveTheRuleOfAnother(t *testing.T) {
 		}
 		held, err := w.target.Read(t.Context(), group)
 		if err != nil || len(held) != 1 || held[0].Key != serviceentry.SubsetsKey || held[0].Owner != "" {
-			t.Errorf("%s: Read = %v, %v, want a rule that nobody owns", what, held, err)
+			t.Errorf("%s: Read = %v, %v, want a rule without an owner", what, held, err)
 		}
 		// The planner writes all but that.
 		c := registry.Change{Group: group, Want: want}
@@ -239,9 +239,9 @@ func TestSubsets_LeaveTheRuleOfAnother(t *testing.T) {
 	}
 }
 
-// TestSubsets_CostTheirRightAlone: without the right to DestinationRules ServiceEntries
-// are kept as ever; with some of it none is written beside what is unknown.
-func TestSubsets_CostTheirRightAlone(t *testing.T) {
+// TestSubsets_MissingRight: without rights to DestinationRules, ServiceEntries are written as
+// before. With some of the rights, no rule is written that cannot be read.
+func TestSubsets_MissingRight(t *testing.T) {
 	t.Parallel()
 	w, codec := newAPIWorld(t), subsetCodec(t, "version")
 	first := encode(t, codec, versions("v1"))
@@ -270,7 +270,7 @@ func TestSubsets_CostTheirRightAlone(t *testing.T) {
 		err := bring(t.Context(), w.target.Target, "me", group, want)
 		refused, ok := errors.AsType[registry.Refused](err)
 		if !ok || len(refused) != 1 || !strings.Contains(fmt.Sprint(refused[serviceentry.SubsetsKey]), "allow get for destinationrules") {
-			t.Errorf("Write = %v, want a refusal of the subsets alone", err)
+			t.Errorf("Write = %v, want only the subsets refused", err)
 		}
 		if got := entriesOf(t, w.target.Target, group); !slices.Equal(got, services(want)) {
 			t.Errorf("Read = %v, want %v", got, services(want))
@@ -284,7 +284,7 @@ func TestSubsets_CostTheirRightAlone(t *testing.T) {
 	deny(every)
 	err = w.target.Write(t.Context(), registry.Change{Group: group, Delete: held})
 	if refused, ok := errors.AsType[registry.Refused](err); !ok || len(refused) != 1 || !refused.Has(serviceentry.SubsetsKey) {
-		t.Errorf("Write of no more = %v, want a refusal of the subsets alone", err)
+		t.Errorf("Write of no more = %v, want only the subsets refused", err)
 	}
 	w.fault.Store(nil)
 	if groups, err := w.target.Groups(t.Context()); err != nil || !slices.Equal(groups, []registry.Group{group}) {

@@ -52,7 +52,7 @@ func encode(t *testing.T, c *serviceentry.Codec, s *registry.Service) []registry
 	return entries
 }
 
-// bring brings a group from what it holds to entries.
+// bring writes the change from the stored entries of a group to others.
 func bring(ctx context.Context, target *kubernetes.Target, owner string, group registry.Group, want []registry.Entry) error {
 	held, err := target.Read(ctx, group)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// soon bounds what is waited for.
+// soon bounds each wait.
 const soon = 30 * time.Second
 
 // run watches until the test ends.
@@ -29,7 +29,7 @@ func (w *apiWorld) run(t *testing.T) {
 	})
 }
 
-// watch reads a group, has it watched and returns what it holds.
+// watch watches a group and returns its entries.
 func (w *apiWorld) watch(t *testing.T, group registry.Group) []registry.Stored {
 	t.Helper()
 	held, err := w.target.Watch(t.Context(), group)
@@ -213,12 +213,12 @@ func TestWatchedTarget_ChangedAfterList(t *testing.T) {
 	w.edit(t, last.Name, "y")
 	w.expectChanges(t, last) // so that it observed the others
 	if held := w.watch(t, entries["deleted"][0].Group); len(held) != 0 {
-		t.Errorf("Watch() of what was deleted = %v, want nothing", held)
+		t.Errorf("Watch() of a deleted group = %v, want nothing", held)
 	}
 	_ = w.asked("")
 	w.watch(t, entries["edited"][0].Group)
 	if n := w.asked("GET /apis/networking.istio.io/v1/namespaces/" + namespace + "/serviceentries/"); n != 1 {
-		t.Errorf("Watch() of what was edited asked %d times, want once", n)
+		t.Errorf("Watch() of an edited group sent %d times, want once", n)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzStream changes entries and what a client asks for in any order: at the
-// end it has what a client that asks for the same anew gets.
+// end it has what a new client with the same requests gets.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{0, 0x00, 0x11, 0x20, 0x05, 0x15})
 	f.Add([]byte{1, 0x00, 0x02, 0x01, 0x03, 0x05, 0x12})
@@ -103,7 +103,7 @@ func act(r *rig, d *differences, url string, b byte, e dataplane.Entry) {
 }
 
 // FuzzWorld is FuzzStream for clusters in the state of the world: at the end the
-// last answer is the one that a client gets that asks for the same anew.
+// last response is the one that a new client with the same requests gets.
 func FuzzWorld(f *testing.F) {
 	f.Add([]byte{0x00, 0x11, 0x20, 0x05, 0x15})
 	f.Add([]byte{0x00, 0x10, 0x03, 0x13, 0x04, 0x02, 0x05})
@@ -150,7 +150,7 @@ func playWorld(t *testing.T, script []byte) {
 		if op := b % 9; op == 3 || op == 4 || op == 8 {
 			maps.DeleteFunc(names, func(_ string, on bool) bool { return !on })
 			if len(names) == 0 {
-				names["*"] = true // what asks for nothing keeps what it has
+				names["*"] = true // a client that requests nothing keeps what it has
 			}
 			w.ask(clusterType, slices.Sorted(maps.Keys(names))...)
 		}

@@ -36,7 +36,7 @@ func destinationRule(fields string) string {
 	return `{"kind": "DestinationRule", "spec": {"host": "b", ` + fields + `}}`
 }
 
-// TestParseRules_Refused: what is ignored whole, and what Envoy or gRPC refuse, is
+// TestParseRules_Refused: documents that are ignored as a whole, and those that Envoy or gRPC reject, are
 // refused with its place, and the others are followed.
 func TestParseRules_Refused(t *testing.T) {
 	for document, want := range map[string]string{

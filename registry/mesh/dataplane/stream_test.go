@@ -63,7 +63,7 @@ func TestStream(t *testing.T) {
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.4"))
 		expect(t, w.drain())
 	})
-	bubble(t, "what gRPC asks for by name is no part of a wildcard", func(t *testing.T) {
+	bubble(t, "a wildcard does not include what gRPC requests by name", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		w := r.world(node("shop"))
@@ -117,7 +117,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("stream ended with %v, want ResourceExhausted", d.failed())
 		}
 	})
-	bubble(t, "what is refused is reported once, and is no reason to send it again", func(t *testing.T) {
+	bubble(t, "a rejection is reported once, and nothing is sent again because of it", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		w := r.world(node("shop"))
@@ -196,7 +196,7 @@ func TestDelta(t *testing.T) {
 		synctest.Wait()
 		expect(t, d.drain(), "ClusterLoadAssignment: -"+one)
 	})
-	bubble(t, "a name that nobody has is said not to exist, and sent once it does", func(t *testing.T) {
+	bubble(t, "an unknown name is reported as removed, and sent once it exists", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		d := r.differences(node("shop"), subscribe(endpointType, one, two))
@@ -207,7 +207,7 @@ func TestDelta(t *testing.T) {
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.5"))
 		expect(t, d.drain())
 	})
-	bubble(t, "a client that comes back gets what it does not have", func(t *testing.T) {
+	bubble(t, "a client that reconnects gets what it does not have", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
 		d := r.differences(node("shop"), subscribe(endpointType, "*"))

@@ -85,7 +85,7 @@ func (r *rig) seen(kind dataplane.EventKind) []dataplane.Event {
 	return slices.DeleteFunc(slices.Clone(r.events), func(e dataplane.Event) bool { return e.Kind != kind })
 }
 
-// put makes entries what is served, beside others.
+// put serves entries in addition to others.
 func (r *rig) put(entries ...dataplane.Entry) {
 	r.t.Helper()
 	r.server.Update(entries, nil)
@@ -116,7 +116,7 @@ func node(namespace string) *corev3.Node {
 	return &corev3.Node{Id: "sidecar~10.0.0.9~web." + namespace + "~" + namespace + ".svc.cluster.local"}
 }
 
-// world is a client of the state of the world, which confirms what it gets.
+// world is a client of the state-of-the-world variant, which confirms each response.
 type world struct {
 	t      *testing.T
 	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -162,7 +162,7 @@ func (w *world) read() {
 	}
 }
 
-// ask subscribes to names of a type, in place of those before.
+// ask subscribes to names of a type, instead of the earlier ones.
 func (w *world) ask(typeURL string, names ...string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -209,7 +209,7 @@ func resourceNames(t *testing.T, all []*anypb.Any) string {
 	return strings.Join(names, " ")
 }
 
-// differences is a client of the incremental form, which confirms what it gets.
+// differences is a client of the incremental variant, which confirms each response.
 type differences struct {
 	t      *testing.T
 	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
@@ -275,7 +275,7 @@ func (d *differences) read() {
 	}
 }
 
-// has returns the versions of what it has.
+// has returns the versions of its resources.
 func (d *differences) has() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -121,7 +121,7 @@ func (b *bed) report(s debug.Snapshot) {
 	b.reported = append(b.reported, s)
 }
 
-// last returns what was reported last, and how often anything was.
+// last returns the last report, and the number of reports.
 func (b *bed) last() (debug.Snapshot, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,7 +220,7 @@ func TestReader(t *testing.T) {
 		next()
 		b.expect(t)
 	})
-	read(t, "an istiod before 1.24 knows v1alpha3 alone", func(s *istiodfake.Server) {
+	read(t, "an istiod before 1.24 knows only v1alpha3", func(s *istiodfake.Server) {
 		s.SetConfig("networking.istio.io/v1alpha3/ServiceEntry", "shop/pay", object("shop/pay", "api.Pay", entry("pay.shop", nil)))
 	}, func(t *testing.T, b *bed) { b.expect(t, payKey) })
 	read(t, "of some namespaces", pay("api.Pay"), func(t *testing.T, b *bed) { b.expect(t) },

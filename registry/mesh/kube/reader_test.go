@@ -221,7 +221,7 @@ func TestReader_DeniedPods(t *testing.T) {
 		in(2 * time.Minute)
 		const costs = "until then 1 endpoint is not offered, because their Pods are unknown"
 		if _, k := table.Snapshot(); k.Stale == nil || strings.Contains(k.Stale.Error(), "not offered") {
-			t.Errorf("Stale = %v, want one of the right alone", k.Stale)
+			t.Errorf("Stale = %v, want only that of the missing right", k.Stale)
 		}
 		a.put(t, "endpointslices", map[string]any{
 			"metadata":    map[string]any{"namespace": "shop", "name": "s0-1", "labels": map[string]string{"kubernetes.io/service-name": "s0"}},
@@ -241,7 +241,7 @@ func TestReader_DeniedPods(t *testing.T) {
 	})
 }
 
-// TestReader_Namespaces: one that may not be read costs itself.
+// TestReader_Namespaces: a namespace that may not be read affects only itself.
 func TestReader_Namespaces(t *testing.T) {
 	namespaces := func(o *kube.Options) { o.Namespaces = []string{"shop", "other"} }
 	story(t, namespaces, func(a *api, table *registry.Table, _ *kube.Reader) {
@@ -340,7 +340,7 @@ func TestReader_TooManyRequests(t *testing.T) {
 }
 
 // TestReader_WithoutIstio: kinds that the API does not have hold nothing,
-// and one that goes removes nothing else.
+// and one that is removed removes nothing else.
 func TestReader_WithoutIstio(t *testing.T) {
 	entry := map[string]any{
 		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": map[string]any{"namespace": "shop", "name": "a"},
@@ -368,7 +368,7 @@ func TestReader_WithoutIstio(t *testing.T) {
 		r.Recheck()
 		in(2 * time.Minute)
 		if rows, k := table.Snapshot(); rows["a.example:80"] == nil || k.Stale == nil {
-			t.Errorf("the kind went: %+v", k)
+			t.Errorf("the kind was removed: %+v", k)
 		}
 	})
 }

@@ -263,7 +263,7 @@ func TestWorld_HiddenNamespace(t *testing.T) {
 	}
 }
 
-// TestWorld_InvalidServiceEntry: bad input costs itself.
+// TestWorld_InvalidServiceEntry: invalid input affects only itself.
 func TestWorld_InvalidServiceEntry(t *testing.T) {
 	const meta = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: a, namespace: shop }\n"
 	good := meta + "spec: { hosts: [a.example], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], endpoints: [{ address: 10.0.0.1 }] }"
@@ -283,7 +283,7 @@ func TestWorld_InvalidServiceEntry(t *testing.T) {
 	}
 }
 
-// TestWorld_KeyOwner: that Pods with the keys of the others come and go is no change of
+// TestWorld_KeyOwner: Pods with the keys of others that come and go do not change
 // keys.
 func TestWorld_KeyOwner(t *testing.T) {
 	f := follow()

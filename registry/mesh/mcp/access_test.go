@@ -155,7 +155,7 @@ type locatedConn struct {
 
 func (c locatedConn) RemoteAddr() net.Addr { return c.at }
 
-// accessRig is a rig whose server is on a network, and what it logged.
+// accessRig is a rig whose server accepts connections from many addresses, with the log.
 type accessRig struct {
 	*rig
 	network *network
@@ -185,7 +185,7 @@ func (g *accessRig) lines() []string {
 	return all
 }
 
-// counted expects what was refused so far.
+// counted expects the refusals so far.
 func (g *accessRig) counted(want map[mcp.Refusal]int) {
 	g.t.Helper()
 	synctest.Wait()
@@ -224,7 +224,7 @@ func startAccess(t *testing.T, access mcp.Access) *accessRig {
 	return g
 }
 
-// istiod asks from an address for what is served; over TLS where config says
+// istiod connects from an address and requests the served type, over TLS if config says
 // how.
 func (g *accessRig) istiod(address string, config *tls.Config) *istiod {
 	g.t.Helper()
@@ -286,7 +286,7 @@ func (g *accessRig) says(before int, want ...string) {
 
 func TestServer_RefusesOtherNetworks(t *testing.T) {
 	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
-	bubble(t, "before anything of them is read, and cost nobody else", func(t *testing.T) {
+	bubble(t, "before anything is read from them, without cost for other clients", func(t *testing.T) {
 		g := startAccess(t, mcp.Access{Networks: networks})
 		inside := g.istiod("10.1.2.3", nil)
 		g.served(inside, 1)
@@ -384,7 +384,7 @@ func TestServer_TLS(t *testing.T) {
 
 func TestServer_ClientCertificates(t *testing.T) {
 	const identity = "spiffe://cluster.local/ns/istio-system/sa/istiod"
-	bubble(t, "by a certificate of ours that holds a name", func(t *testing.T) {
+	bubble(t, "by a trusted certificate that holds a name", func(t *testing.T) {
 		dir, ca, foreign := t.TempDir(), newAuthority(t), newAuthority(t)
 		files := tlsfile.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 		write(t, files, ca.names(t, "bridge.example"))

@@ -82,7 +82,7 @@ func TestServer_DataPlanes(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "a group that goes is gone from the data plane a while later", func(t *testing.T) {
+	bubble(t, "a deleted group is removed from the data plane a while later", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.1"))
@@ -102,7 +102,7 @@ func TestServer_DataPlanes(t *testing.T) {
 			t.Errorf("the data plane has %v, want the cluster of api.b", got)
 		}
 	})
-	bubble(t, "what is refused shows until it is confirmed", func(t *testing.T) {
+	bubble(t, "a rejection is shown until the type is confirmed", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -117,7 +117,7 @@ func TestServer_DataPlanes(t *testing.T) {
 		answer = envoy.answers(clusterType)[1]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), VersionInfo: answer.GetVersionInfo()})
 		if p := r.server.Readers()[0]; p.Refused != "" || p.Acked != answer.GetVersionInfo() {
-			t.Errorf("reader %+v, want a confirmation in place of the refusal", p)
+			t.Errorf("reader %+v, want a confirmation instead of the rejection", p)
 		}
 	})
 	bubble(t, "one that does not say who it is has to go", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestServer_DataPlanes(t *testing.T) {
 			t.Errorf("Recv() = %v with %d refusals, want InvalidArgument and one", err, refused)
 		}
 	})
-	bubble(t, "one that does not read costs itself", func(t *testing.T) {
+	bubble(t, "a client that does not read affects only itself", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.large", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -245,7 +245,7 @@ func TestServer_DataPlanes(t *testing.T) {
 const restNode = "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"
 
 // pollClusters asks over REST for clusters as a client that has a version of them, and
-// returns the version of the answer; empty: there is no other.
+// returns the version of the response, or "" if the client has it.
 func pollClusters(t *testing.T, by http.RoundTripper, scheme, version string) string {
 	t.Helper()
 	body := fmt.Sprintf(`{"version_info": %q, "node": {"id": %q}}`, version, restNode)

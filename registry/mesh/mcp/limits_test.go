@@ -59,7 +59,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g.counted(map[mcp.Refusal]int{mcp.RefusedStreams: 1})
 		g.served(g.istiod("10.0.0.2", nil), 1)
 		if n := ended(used, codes.ResourceExhausted); n != 0 {
-			t.Errorf("%d streams ended that read what is served, want none", n)
+			t.Errorf("%d streams of istiods ended, want none", n)
 		}
 		used[0].cancel()
 		synctest.Wait() // the server has seen that

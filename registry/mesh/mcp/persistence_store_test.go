@@ -159,7 +159,7 @@ func TestTarget_UnusablePersistedBuckets(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 			})
 			if s.texts[at] != whole {
-				t.Error("the altered record is still there, want it written anew")
+				t.Error("the altered record is still there, want it written again")
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func TestTarget_UnusablePersistedBuckets(t *testing.T) {
 }
 
 // TestPersistentStore_FindsItsFormerName: a mesh that is served at another
-// address than before has its guard see what is missing all the same.
+// address than before still finds its persisted groups, so that the guard sees what is missing.
 func TestPersistentStore_FindsItsFormerName(t *testing.T) {
 	at := func(s *fakeRecorder, name string, names ...string) mcp.PersistentStore {
 		p := s.of()[0]
@@ -247,11 +247,11 @@ func TestPersistentStore_FindsItsFormerName(t *testing.T) {
 	s.change(func(texts map[[2]string]string) {
 		for key := range texts {
 			if !strings.HasPrefix(key[0], "served-c") && key != [2]string{"serving-x", "served-c"} {
-				t.Errorf("record %v, want those of served-c alone", key)
+				t.Errorf("record %v, want only those of served-c", key)
 			}
 		}
 	})
-	holds(t, 0, at(s, "served-d", "served-c")) // one more address is no other
+	holds(t, 0, at(s, "served-d", "served-c")) // an additional address replaces none
 	holds(t, 20, at(s, "served-c", "served-d"))
 	holds(t, 20, at(s, "served-e", "served-d"))             // in the place of c
 	holds(t, 0, at(s, "served-f", "served-g"))              // which is which cannot be known
@@ -306,7 +306,7 @@ func TestDirRecorder(t *testing.T) {
 		}
 	}
 	records("served", nil)
-	record("served", "a", "") // forgets what is not there
+	record("served", "a", "") // removing what does not exist is no error
 	record("served", "a", "first")
 	record("served", "a", "second")
 	record("served", "b", "text")

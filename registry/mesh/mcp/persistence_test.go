@@ -66,7 +66,7 @@ func TestTarget_Restart(t *testing.T) {
 	})
 }
 
-// What keeps the records is beside the pushes.
+// Persisting does not delay pushes.
 func TestTarget_PersistenceDelaysNoPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeRecorder()
@@ -119,7 +119,7 @@ func TestTarget_PersistsNewHostsFirst(t *testing.T) {
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		return r, i
 	}
-	bubble(t, "whoever is killed then leaves a record of them", func(t *testing.T) {
+	bubble(t, "a process that is killed then has persisted them", func(t *testing.T) {
 		s := newFakeRecorder()
 		r, i := begin(t, s, nil)
 		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 1 {
@@ -187,7 +187,7 @@ func TestTarget_PersistsNewHostsFirst(t *testing.T) {
 		r.put(greeter("api.b", "10.0.0.2"))
 		time.Sleep(time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
-		unblock := s.block() // it does not answer any more, which nobody waits for
+		unblock := s.block() // it does not answer any more, and no push waits for it
 		r.put(greeter("api.c", "10.0.0.3"))
 		time.Sleep(time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
@@ -272,7 +272,7 @@ func TestTarget_Predecessor(t *testing.T) {
 	})
 }
 
-// Both keep when a host went; one of them says it first.
+// Both replicas persist when a host was removed; the earlier time counts.
 func TestTarget_ReplicasAgreeOnRemovedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeRecorder()

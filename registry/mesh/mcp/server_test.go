@@ -30,7 +30,7 @@ func TestServer(t *testing.T) {
 		}
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 	})
-	bubble(t, "a type nobody knows gets an empty answer, and the stream continues", func(t *testing.T) {
+	bubble(t, "an unknown type gets an empty response, and the stream continues", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.SourcesComplete()
 		i := r.connect("a.b/v9/Foo", newType)
@@ -92,7 +92,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("confirmed %s after a stale nonce, want %s", now, acked)
 		}
 	})
-	bubble(t, "a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
+	bubble(t, "a type that is never confirmed delays no other type, and gets the newest set once it is confirmed", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -169,7 +169,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("answers %v, want an empty one", all)
 		}
 	})
-	bubble(t, "several istiods, and one that does not read delays nobody", func(t *testing.T) {
+	bubble(t, "several istiods, and one that does not read delays no other", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -200,7 +200,7 @@ func TestServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, "what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
+	bubble(t, "the served set outlives the registry, and a host is removed only by a write", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()

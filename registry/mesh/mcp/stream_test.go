@@ -83,7 +83,7 @@ func TestServer_SlowClientDelaysNoOther(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "what is begun to be read in time stays", func(t *testing.T) {
+	bubble(t, "a client that begins to read in time stays connected", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.large", many(20000)...))
 		r.target.SourcesComplete()
@@ -97,7 +97,7 @@ func TestServer_SlowClientDelaysNoOther(t *testing.T) {
 	})
 }
 
-// What is not one of istio's versions is no ServiceEntry.
+// Only ServiceEntries of Istio's versions are served.
 func TestServer_SupportedVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})

@@ -32,13 +32,13 @@ func TestTarget_ConcurrentChange(t *testing.T) {
 		change registry.Change
 		want   []registry.Entry // nil: it is a conflict, and all stays
 	}{
-		"delete what is held":           {change: registry.Change{Delete: []registry.Stored{*held(now)}}, want: []registry.Entry{header}},
-		"delete what changed since":     {change: registry.Change{Delete: []registry.Stored{*held(was)}}},
-		"delete what is gone":           {change: registry.Change{Delete: []registry.Stored{{Entry: registry.Entry{Group: g, Key: "10.0.0.2:80"}}}}, want: []registry.Entry{header, now}},
-		"replace what is held":          {change: registry.Change{Put: []registry.Write{{New: other, Old: held(now)}}}, want: []registry.Entry{header, other}},
-		"replace what changed since":    {change: registry.Change{Put: []registry.Write{{New: other, Old: held(was)}}}},
-		"replace with what is there":    {change: registry.Change{Put: []registry.Write{{New: now, Old: held(was)}}}, want: []registry.Entry{header, now}},
-		"add what is there differently": {change: registry.Change{Put: []registry.Write{{New: other}}}},
+		"delete a stored entry":       {change: registry.Change{Delete: []registry.Stored{*held(now)}}, want: []registry.Entry{header}},
+		"delete what changed since":   {change: registry.Change{Delete: []registry.Stored{*held(was)}}},
+		"delete a missing entry":      {change: registry.Change{Delete: []registry.Stored{{Entry: registry.Entry{Group: g, Key: "10.0.0.2:80"}}}}, want: []registry.Entry{header, now}},
+		"replace a stored entry":      {change: registry.Change{Put: []registry.Write{{New: other, Old: held(now)}}}, want: []registry.Entry{header, other}},
+		"replace what changed since":  {change: registry.Change{Put: []registry.Write{{New: other, Old: held(was)}}}},
+		"replace by the stored value": {change: registry.Change{Put: []registry.Write{{New: now, Old: held(was)}}}, want: []registry.Entry{header, now}},
+		"add another stored value":    {change: registry.Change{Put: []registry.Write{{New: other}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := mcp.NewTarget(mcp.Options{})
@@ -88,7 +88,7 @@ func TestTarget_RefusedEndpointCostsNoOther(t *testing.T) {
 			t.Errorf("Write() without a header = %v, want a refusal of all", err)
 		}
 		if err := r.target.Write(t.Context(), puts(append(entries, bad)...)); !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("z") {
-			t.Errorf("Write() with a bad endpoint = %v, want a refusal of z alone", err)
+			t.Errorf("Write() with a bad endpoint = %v, want only z refused", err)
 		}
 		held, err := r.target.Read(t.Context(), g)
 		if err != nil || len(held) != 3 {
@@ -180,7 +180,7 @@ func TestTarget_ConfirmsKeysOfEachSet(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
 		r.open(&istiod{delay: 200 * time.Millisecond}, newType)
-		synctest.Wait() // the first set has api.a alone
+		synctest.Wait() // the first set has only api.a
 		for n := range 600 {
 			r.put(greeter("api.b", fmt.Sprintf("10.0.%d.%d", n>>8, n&255)))
 			time.Sleep(100 * time.Millisecond)

@@ -43,7 +43,7 @@ func (i *istiod) vips() map[string]string {
 
 func TestServer_HostCollision(t *testing.T) {
 	a, b := pair(t)
-	bubble(t, "have the same addresses whoever came first, before or after the first answer", func(t *testing.T) {
+	bubble(t, "have the same addresses in any order, before or after the first response", func(t *testing.T) {
 		one, two, late := start(t, mcp.Options{}), start(t, mcp.Options{}), start(t, mcp.Options{})
 		one.put(greeter(a, "10.0.0.1"))
 		one.put(greeter(b, "10.0.0.1"))
@@ -64,14 +64,14 @@ func TestServer_HostCollision(t *testing.T) {
 			}
 		}
 		if want[a] == want[b] || want[a] == alone || want[b] == alone {
-			t.Errorf("%v, and %s was of %s alone", want, alone, b)
+			t.Errorf("%v, and %s was only of %s", want, alone, b)
 		}
 		if v := first.answers(newType)[0].GetVersionInfo(); second.answers(newType)[0].GetVersionInfo() != v {
 			t.Error("replicas have different versions of one set, want the same")
 		}
 	})
 	s := newFakeRecorder()
-	bubble(t, "leave an address to nobody else for an hour", func(t *testing.T) {
+	bubble(t, "keep the address of a removed host unused for an hour", func(t *testing.T) {
 		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
@@ -113,7 +113,7 @@ func expectFreed(t *testing.T, s *fakeRecorder, host string) {
 func TestTarget_FutureTimeIsNow(t *testing.T) {
 	a, b := pair(t)
 	s := newFakeRecorder()
-	bubble(t, "a host goes by a clock that is a day ahead", func(t *testing.T) {
+	bubble(t, "a host is removed by a clock that is a day ahead", func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
@@ -170,7 +170,7 @@ func TestServer_AddressesAreDistinctAndStable(t *testing.T) {
 			}
 		}
 		if moved > 5 {
-			t.Errorf("%d of 500 hosts moved, want those alone that collide", moved)
+			t.Errorf("%d of 500 hosts moved, want only those that collide", moved)
 		}
 	})
 }

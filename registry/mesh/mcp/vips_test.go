@@ -45,7 +45,7 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 			}
 			got := one.table()
 			if !maps.Equal(got, other.table()) {
-				t.Fatalf("%s, seed %d: addresses depend on the order, want them of the set alone", within, seed)
+				t.Fatalf("%s, seed %d: addresses depend on the order, want them to depend only on the set", within, seed)
 			}
 			used := make(map[netip.Addr]registry.Group)
 			for h, at := range got {
@@ -72,7 +72,7 @@ func TestVIPs_FreedAddress(t *testing.T) {
 		v.addHost(host(n))
 		for h, at := range v.table() {
 			if was, there := former[at]; there && was != h && at.IsValid() {
-				t.Fatalf("%s was of %s and is of %s, want it of nobody else", at, was.Name, h.Name)
+				t.Fatalf("%s was of %s and is of %s, want it of no other host", at, was.Name, h.Name)
 			}
 			if was := former[at]; was != h {
 				moved++

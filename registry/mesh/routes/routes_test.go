@@ -25,7 +25,7 @@ import (
 )
 
 // capture is what a real istiod gave a proxyless client for a host with a
-// VirtualService: canary by header, the rest 90 to 10.
+// VirtualService: canary by header, the other calls 90 to 10.
 func capture(t testing.TB) *routev3.RouteConfiguration {
 	t.Helper()
 	data, err := os.ReadFile("testdata/canary.json")
@@ -225,12 +225,12 @@ func TestRoutes_Subscriptions(t *testing.T) {
 		r.Unwatch(a)
 		synctest.Wait()
 		if r.Get(a) != nil || len(asked()) > 0 {
-			t.Errorf("kept although nobody watches; asked for: %v", asked())
+			t.Errorf("kept although unwatched; requested: %v", asked())
 		}
 		server.Set(capture(t))
 		synctest.Wait()
 		if r.Get(a) != nil || reports.Load() != 2 {
-			t.Errorf("reported what nobody watches, %d times", reports.Load())
+			t.Errorf("reported unwatched hosts %d times", reports.Load())
 		}
 	})
 }
