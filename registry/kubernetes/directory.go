@@ -296,7 +296,7 @@ func encodeObject(o serviceentry.Object) (string, error) {
 	}
 	var back serviceentry.Object
 	if err := yaml.Unmarshal(text, &back); err != nil || metadata.JSON(back) != metadata.JSON(o) {
-		return "", fmt.Errorf("%w: YAML does not preserve it", registry.ErrRefused)
+		return "", fmt.Errorf("%w: YAML cannot store the object unchanged", registry.ErrRefused)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -374,7 +374,7 @@ func (v *versionTracker) signalIfNews(name string) {
 	}
 }
 
-// isNews reports whether an observed version is news, by the table of versionTracker.
+// isNews reports whether an observed version is news (see the table at versionTracker).
 func (k *knownObject) isNews(observed objectVersion) bool {
 	return observed.number > k.number && (!observed.gone || !k.gone)
 }

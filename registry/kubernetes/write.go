@@ -207,7 +207,7 @@ func (t *Target) refuseLossy(o serviceentry.Object, entries []registry.Entry) re
 			continue
 		}
 		if value, there := back[e.Key]; !there || value != e.Value {
-			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not preserve it", registry.ErrRefused)
+			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry cannot store the entry unchanged", registry.ErrRefused)
 		}
 	}
 	return refused

@@ -279,7 +279,7 @@ func SetVersion(sum uint64, count int) string {
 	return strconv.FormatUint(sum, 16) + "-" + strconv.Itoa(count)
 }
 
-// newStoredResource returns a resource that is visible everywhere, to be put.
+// newStoredResource returns a resource with its version. It is visible in all namespaces.
 func newStoredResource(name string, wire *anypb.Any) *storedResource {
 	version, sum := VersionOf(wire.GetValue())
 	return &storedResource{

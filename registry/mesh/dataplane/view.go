@@ -387,7 +387,7 @@ func (v *streamView) difference(s *viewSubscription) viewDifference {
 	return d
 }
 
-// requestedDifference returns the difference of the names that were just requested.
+// requestedDifference returns the changes of the names that were just requested.
 func (v *streamView) requestedDifference(s *viewSubscription) (d viewDifference) {
 	for name, version := range s.newNames {
 		if r := s.state.findVisible(name, v.namespace); r == nil || !s.wants(r) {

@@ -3,7 +3,7 @@
 // derives the clusters that istiod would make, and reads service keys from annotations and
 // labels. It never writes. An object counts as deleted only after its deletion was observed.
 //
-//	model, store                   all objects, and the clusters and keys derived from them
+//	model, object_set              all objects, and the clusters and keys derived from them
 //	derivation, service, entry     the derivation from one Service or ServiceEntry
 //	keys                           service keys in annotations and labels
 //	objects                        Istio's objects, and which fields of objects are used

@@ -12,7 +12,7 @@
 //	dataplane                 the streams and REST requests of data planes
 //	target, push              the served set, and when a new one replaces it
 //	resource, vips            one ServiceEntry in wire format, and its address
-//	persistence               what is served, written down for the next process
+//	persistence               persisting what is served for the next process
 //	persistence_bucket        the format of a record
 //	persistence_store         the records in one place, and their former name
 //	persistence_dir           records in a directory instead of a registry

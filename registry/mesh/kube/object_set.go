@@ -19,7 +19,7 @@ func nameOf(o meta.Object) objectName {
 	return objectName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// objectSet is a set of objects.
+// objectSet has the newest version of each object that was read.
 type objectSet struct {
 	services        map[objectName]*core.Service
 	slices          map[objectName]map[string]*discovery.EndpointSlice // by Service and name
