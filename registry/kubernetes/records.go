@@ -73,7 +73,7 @@ func (c configMapRecorder) Records(ctx context.Context, kind string) (map[string
 
 // Record implements registry.Recorder. It changes only the given texts, because other
 // replicas write the others. If the ConfigMap would be too large with all of them, it stores
-// them one by one: first those that are deleted, then the others, the shortest first.
+// them one by one, the shortest first: an empty text deletes, and makes room.
 func (c configMapRecorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	r, ctx, size := c.refOf(kind), withoutLog(ctx), 0
 	for _, text := range texts {

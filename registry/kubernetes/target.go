@@ -250,8 +250,8 @@ type storedGroup struct {
 	ruleError error                // the refusal to read the rule
 }
 
-// readGroup reads the objects of a group. If reading the rule is refused, that is no error,
-// but in ruleError.
+// readGroup reads the objects of a group. If reading the rule is refused, readGroup
+// returns no error but sets ruleError.
 func (t *Target) readGroup(ctx context.Context, group registry.Group) (s storedGroup, err error) {
 	if s.service, err = t.store.Get(ctx, serviceentry.ObjectKind, group.Namespace, group.Name); err != nil || !t.o.Rules {
 		return s, err
@@ -302,9 +302,9 @@ func (t *Target) checkGroup(ctx context.Context, group registry.Group) error {
 	return nil
 }
 
-// assignAddress returns the virtual address of a service: the one that it already has or,
-// for a new service, the first of its choices that no other service has. It is invalid if
-// the service requests none, or none is left.
+// assignAddress returns the virtual address that a service already has. A new service gets
+// the first of its choices that no other service has. The address is invalid if the service
+// requests none, or none is left.
 func (t *Target) assignAddress(before *serviceentry.Object, host string, entries []registry.Entry) netip.Addr {
 	h, err := serviceentry.ParseHeader(entries[0])
 	if err != nil || h.VIP == "" || !t.o.VIPs.IsValid() {

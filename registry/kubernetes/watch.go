@@ -125,8 +125,8 @@ func (t *WatchedTarget) setWatchState(ctx context.Context, kind string, err erro
 	t.watchStates[kind] = t.watchStates[kind].next(err, time.Now())
 }
 
-// WatchState returns the state of the watch of all kinds: of a kind whose watch fails or has
-// not begun, or else of the kind that was answered last.
+// WatchState returns the state of a watch that fails or has not begun. If there is none, it
+// returns the state of the watch that was answered last.
 func (t *WatchedTarget) WatchState() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

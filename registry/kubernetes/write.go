@@ -247,8 +247,8 @@ func countEndpoints(all []registry.Entry) (n int) {
 }
 
 // refuseTooLarge refuses the entries that make an object too large: those larger than half
-// of the limit or, if there are none, all new and all grown endpoints. It fails if there are
-// none of these either.
+// of the limit. If there are none, it refuses all new and all grown endpoints. It fails if
+// there are none of these either.
 func refuseTooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
 	large, grown := make(registry.Refused), make(registry.Refused)
 	for _, w := range c.Put {

@@ -61,9 +61,9 @@ func (r RefusedRule) Error() string {
 }
 
 // ParseRules parses Istio's DestinationRules and VirtualServices, each a JSON document in the
-// form of Kubernetes. It supports the subsets of a DestinationRule and the preference for
-// near endpoints, and HTTP routes of a VirtualService by path, method and headers to weighted
-// destinations. A document with any other field, or with values that data planes reject, is
+// form of Kubernetes. Of a DestinationRule it supports the subsets and the preference for
+// near endpoints. Of a VirtualService it supports HTTP routes by path, method and headers to
+// weighted destinations. A document with any other field, or with values that data planes reject, is
 // ignored as a whole, and returned with the reasons.
 func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 	p := rulesParser{

@@ -51,8 +51,8 @@ type viewSubscription struct {
 	wildcard bool
 	names    map[string]struct{}
 
-	// What the stream has. newNames has names that are sent whatever the revision, because
-	// they were just requested, with the version that the client has. initialVersions has the
+	// What the stream has. newNames has the names that were just requested, with the version
+	// that the client has; they are sent whatever their revision. initialVersions has the
 	// versions of a client that begins with a wildcard.
 	sentRevision    uint64 // revision up to which everything was sent
 	sentNothing     bool

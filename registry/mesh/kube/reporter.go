@@ -43,8 +43,8 @@ func (r *Reader) certainty() modelCertainty {
 	return c
 }
 
-// addCostOfUnknownPods adds the number of endpoints that are left out to the error why Pods
-// cannot be read: a rolling update leaves only endpoints whose Pods were deleted. The caller
+// addCostOfUnknownPods adds to the error of reading Pods how many endpoints are left out
+// because of it. After a rolling update, all known Pods may have been deleted. The caller
 // holds mu.
 func (c *modelCertainty) addCostOfUnknownPods(r *Reader) {
 	for _, i := range r.informers {

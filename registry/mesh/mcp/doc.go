@@ -19,8 +19,8 @@
 //
 // Goroutines: Target.Run makes a new set and closes a channel; it waits for no stream,
 // because each stream fetches the newest set itself. With PersistTo it runs one more
-// goroutine that writes records. Each stream has its gRPC handler, one goroutine that
-// speaks the protocol, and for an istiod one that receives and one for each response
-// being sent. A client that does not read a response within a minute is disconnected;
+// goroutine that writes records. Each stream has its gRPC handler and one goroutine that
+// speaks the protocol. An istiod's stream has one more that receives, and one while a
+// response is being sent. A client that does not read a response within a minute is disconnected;
 // until then it delays only its own stream.
 package mcp

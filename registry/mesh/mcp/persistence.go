@@ -171,8 +171,8 @@ func (p *persistence) reportError(err error) {
 
 // persistBeforePush waits until buckets are written that have new hosts in the next push.
 // If the process were killed between that push and the write, the next process would not
-// know the hosts, and would delete them from the mesh if their registry does not report
-// them then. A push waits at most maxPushDelay, and not at all while writes are behind.
+// know the hosts. It would delete them from the mesh if their registry does not report them
+// then. A push waits at most maxPushDelay, and not at all while writes are behind.
 func (p *persistence) persistBeforePush(ctx context.Context, buckets map[int]bool) {
 	if len(p.stores) == 0 || len(buckets) == 0 || p.isBehind.Load() {
 		return

@@ -246,8 +246,8 @@ func (e entry) in(name registry.Group) registry.Entry {
 // setEntries replaces the entries of a group by others, which are sorted by key. If they
 // are invalid, it returns an error and the group keeps its entries.
 //
-// Entries are parsed and encoded, which is most of the work, without holding mu: by the
-// contract of registry.Target, no other call changes the same group meanwhile.
+// Parsing and encoding are most of the work, and are done without holding mu: by the contract
+// of registry.Target, no other call changes the same group meanwhile.
 func (t *Target) setEntries(name registry.Group, entries []entry) error {
 	if len(entries) == 0 {
 		t.mu.Lock()

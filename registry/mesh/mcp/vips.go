@@ -10,8 +10,8 @@ import (
 )
 
 // vipAllocator assigns virtual addresses to hosts. An address depends only on the set of
-// hosts, not on the order in which they came, so that it is the same on every replica and
-// after a restart.
+// hosts, not on the order in which they came. So it is the same on every replica and after
+// a restart.
 //
 // The choices of a host are a sequence of addresses that follows from its name
 // (serviceentry.VIP). Each host claims its first choice. If several hosts claim the same

@@ -28,9 +28,9 @@ type Reader struct {
 	tables      map[naming.HostAddress]*Table
 }
 
-// New returns a reader that connects as a proxyless client once a host is watched. changed
-// is called with each host whose routes changed, always from the same goroutine. It must
-// not block.
+// New returns a reader that connects as a proxyless client once a host is watched. The
+// function changed is called with each host whose routes changed, always from the same
+// goroutine. It must not block.
 func New(o ads.Options, changed func(naming.HostAddress)) (*Reader, error) {
 	o.Node = proxyless(o.Node)
 	client, err := ads.New(o)

@@ -102,9 +102,9 @@ func (t *Table) Find(path string, header func(name string) (string, bool)) *Rout
 	return nil
 }
 
-// Subset returns the subset to which a call goes, or "" if any endpoint may be called. below
-// chooses between clusters: it returns a number below its argument, such as a random one.
-// The table may be nil.
+// Subset returns the subset to which a call goes, or "" if any endpoint may be called. The
+// function below chooses between clusters: it returns a number below its argument, such as a
+// random one. The table may be nil.
 func (t *Table) Subset(path string, header func(name string) (string, bool), below func(uint64) uint64) string {
 	if t == nil {
 		return ""
