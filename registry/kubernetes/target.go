@@ -374,11 +374,11 @@ func (t *Target) recordCall(err error) {
 func (t *Target) setState(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = t.state.next(err, time.Now())
+	t.state = t.state.afterCall(err, time.Now())
 }
 
-// next returns the state after one more call.
-func (s State) next(err error, now time.Time) State {
+// afterCall returns the state after one more call.
+func (s State) afterCall(err error, now time.Time) State {
 	if (s.Err == nil) != (err == nil) || s.Since.IsZero() {
 		s.Since = now
 	}

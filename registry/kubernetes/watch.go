@@ -122,7 +122,7 @@ func (t *WatchedTarget) setWatchState(ctx context.Context, kind string, err erro
 	err = explain(err, "list and watch", objectRef{kind: kind, namespace: t.o.Namespace})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watchStates[kind] = t.watchStates[kind].next(err, time.Now())
+	t.watchStates[kind] = t.watchStates[kind].afterCall(err, time.Now())
 }
 
 // WatchState returns the state of a watch that fails or has not begun. If there is none, it
