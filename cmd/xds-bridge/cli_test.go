@@ -112,9 +112,9 @@ func TestFlags_IgnoreEnvironment(t *testing.T) {
 	isInSync(t, file)
 	doIn(t, map[string]string{"XDS_BRIDGE_OWNER": "shop", "XDS_BRIDGE_BRIDGE": "mesh-to-zk"}, "purge", "--yes", "-f", file).want(t, exitUsage)
 	r.stop()
-	w.offer(orders, "10.0.0.9")
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.9")
 	doIn(t, map[string]string{"XDS_BRIDGE_DRY_RUN": "true"}, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).
-		want(t, exitOK, "1 entry of ours", "XDS_BRIDGE_DRY_RUN is not read")
+		want(t, exitOK, "3 entries of ours", "XDS_BRIDGE_DRY_RUN is not read")
 	eventually(t, "it was written", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.9") })
 }
 
