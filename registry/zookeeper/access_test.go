@@ -121,8 +121,8 @@ func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 		"no owner":              {func(o *zookeeper.TargetOptions) { o.Owner = "" }, "an owner"},
 		"an owner of dots":      {func(o *zookeeper.TargetOptions) { o.Owner = ".." }, "owner: refused"},
 		"no layout":             {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
-		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime "long"`},
-		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl "all"`},
+		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime must be persistent or session (got "long")`},
+		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl must be open, read-only or private (got "all")`},
 		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "requires user"},
 		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{fixedLayout{}} }, `layout "/a/b"`},
 	} {

@@ -14,18 +14,25 @@ import (
 
 // Report is the result of Check.
 type Report struct {
-	Server  string        // that holds the session
-	Version string        // of the server; empty if it does not answer srvr
-	Asked   time.Duration // session timeout
-	Granted time.Duration // session timeout
-	Read    error         // nil: the roots of the layouts can be listed, and the parents in them
-	Write   error         // nil: a node under /xds-bridge/<owner> was created and deleted, and one could be created in each root
-	Skew    time.Duration // how far the server's clock is ahead of ours, within Took
-	Took    time.Duration // the round trip of the written node
+	Server  string // of the session
+	Version string // of the server; empty if it does not answer srvr
+
+	// Asked and Granted are the session timeout as requested, and as the server grants it.
+	Asked, Granted time.Duration
+
+	// Read is why the roots of the layouts, or the parents in them, cannot be listed.
+	Read error
+
+	// Write is why no node could be created and deleted under /xds-bridge/<owner>, or none
+	// can be created in a root.
+	Write error
+
+	Skew time.Duration // of the server's clock ahead of ours, within Took
+	Took time.Duration // the round trip of the written node
 }
 
-// Check checks whether the ensemble is as the target requires it, and leaves nothing
-// behind. It fails if no session can be had; all other errors are in the report.
+// Check checks whether the ensemble is as the target requires it, and leaves no nodes. It
+// fails if there is no session. All other errors are in the report.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	if _, err := t.client.exists(ctx, "/"); err != nil {
 		return Report{}, err
@@ -41,7 +48,7 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 	return r, nil
 }
 
-// checkParents returns an error if some parents of the layouts may not be listed.
+// checkParents returns an error if a parent of a layout may not be listed.
 func (t *Target) checkParents(ctx context.Context) error {
 	var denied Denied
 	for _, l := range t.opts.Layouts {
@@ -68,8 +75,8 @@ func (t *Target) checkRoots(ctx context.Context) error {
 	return nil
 }
 
-// check returns why the owner cannot write its own nodes. It deletes what of the
-// home did not exist before.
+// check returns why the owner cannot write its own nodes. It deletes the nodes above the
+// probe that did not exist before.
 func (h *home) check(ctx context.Context, r *Report) error {
 	var missing []string
 	for _, path := range []string{h.path, homeRoot} {
@@ -90,8 +97,8 @@ func (h *home) check(ctx context.Context, r *Report) error {
 	return err
 }
 
-// probe creates a node and deletes it. The node is ephemeral, so that it goes even
-// if this process ends in between.
+// probe creates and deletes a node. The node is ephemeral, so that it is deleted even if
+// this process ends in between.
 func (h *home) probe(ctx context.Context, r *Report) error {
 	if err := h.client.createAll(ctx, &zk.CreateRequest{Path: h.path, Data: []byte{}, Acl: h.acl}); err != nil {
 		return err
@@ -114,8 +121,8 @@ func (h *home) probe(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// version returns the version of a server by its command srvr; empty if that is not
-// enabled, as on most servers.
+// version returns the version of a server by its command srvr. It is empty if the command
+// is disabled, as on most servers.
 func (s *session) version(ctx context.Context, server string) string {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.DialTimeout)
 	defer cancel()

@@ -21,18 +21,18 @@ func (l location) isElement(e registry.Entry) bool {
 	return path != ""
 }
 
-// addElements adds the elements that come with entries of ours and are in their lists.
-func (r *reader) addElements(ctx context.Context, held []registry.Stored) ([]registry.Stored, error) {
+// addElements adds the elements that belong to our entries and are in their lists.
+func (r *reader) addElements(ctx context.Context, stored []registry.Stored) ([]registry.Stored, error) {
 	multi, ok := r.layout.(MultiPath)
 	if !ok {
-		return held, nil
+		return stored, nil
 	}
 	seen := make(map[string]bool)
-	for _, h := range slices.Clone(held) {
-		if h.Owner != r.target.owner {
+	for _, s := range slices.Clone(stored) {
+		if s.Owner != r.target.owner {
 			continue
 		}
-		for _, e := range multi.Elements(h.Entry) {
+		for _, e := range multi.Elements(s.Entry) {
 			if seen[e.Key] {
 				continue
 			}
@@ -40,21 +40,21 @@ func (r *reader) addElements(ctx context.Context, held []registry.Stored) ([]reg
 			path, element := multi.Element(e)
 			_, elements, err := readElements(ctx, r.query, path)
 			if errors.Is(err, registry.ErrRefused) {
-				continue // adding the element is refused, and fails nothing else
+				continue // to add the element is refused later, and fails only the element
 			}
 			if err != nil {
 				return nil, err
 			}
 			if slices.Contains(elements, element) {
-				held = append(held, registry.Stored{Entry: e, Owner: r.target.owner, Live: true})
+				stored = append(stored, registry.Stored{Entry: e, Owner: r.target.owner, Live: true})
 			}
 		}
 	}
-	slices.SortFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
-	return held, nil
+	slices.SortFunc(stored, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
+	return stored, nil
 }
 
-// readElements reads a comma-separated list. The node has no stat if it does not exist.
+// readElements reads a comma-separated list. The stat of a node that does not exist is nil.
 func readElements(ctx context.Context, by queryFunc, path string) (n node, elements []string, err error) {
 	n, err = by(ctx, query{path: path, kind: ofData})
 	if errors.Is(err, zk.ErrNoNode) {
@@ -69,8 +69,8 @@ func readElements(ctx context.Context, by queryFunc, path string) (n node, eleme
 	return n, elements, nil
 }
 
-// addElement returns the unit that adds an element to its list if the list is still as
-// it was read; an empty one if the element is there.
+// addElement returns the unit that adds an element to its list if the list has not changed
+// since it was read. The unit is empty if the list has the element.
 func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error) {
 	path, element := w.layout.(MultiPath).Element(e)
 	if err := w.checkName(path); err != nil {

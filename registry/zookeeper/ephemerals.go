@@ -6,14 +6,14 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ephemerals knows which session holds the entries of a target.
+// ephemerals knows the session that holds the entries of a target.
 type ephemerals struct {
 	home     *home
 	lifetime Lifetime
 	marked   sessionFact // whether the marker exists
 }
 
-// session returns the session that holds what the target writes now; 0 for none.
+// session returns the session that holds the entries that are written now; 0 for none.
 func (e *ephemerals) session() int64 {
 	if e.lifetime == Persistent {
 		return 0
@@ -28,9 +28,9 @@ func (e *ephemerals) flags() int32 {
 	return zk.FlagPersistent
 }
 
-// possible reports whether the lifetime of our nodes has to be read: always for the
-// lifetime Session, and else only if a bridge of the owner ever wrote ephemeral
-// nodes, as the marker shows. Without it, listing a parent is enough.
+// possible reports whether our nodes may be ephemeral, so that their stats have to be read:
+// for the lifetime Session, or if the marker shows that a bridge of the owner once wrote
+// ephemeral nodes. Otherwise the list of a parent is enough.
 func (e *ephemerals) possible(ctx context.Context) (bool, error) {
 	if e.lifetime == Session {
 		return true, nil
@@ -47,6 +47,7 @@ func (e *ephemerals) possible(ctx context.Context) (bool, error) {
 	return marked, nil
 }
 
+// mark creates the marker before the first ephemeral node is written.
 func (e *ephemerals) mark(ctx context.Context) error {
 	if e.lifetime == Persistent {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// foreignNodes holds the nodes of the parents of exclusive layouts as they were last
-// read, and which of them are of another format.
+// foreignNodes holds, for exclusive layouts, which nodes of a parent are of another format,
+// as last read.
 type foreignNodes struct {
 	mu      sync.Mutex
-	reasons map[registry.Group]map[string]error // by the node's name; nil: it does no harm
+	reasons map[registry.Group]map[string]error // by the name of the node; nil: the node does no harm
 }
 
 func (f *foreignNodes) observe(l location, nodes []storedNode) {
@@ -36,15 +36,16 @@ func (f *foreignNodes) observe(l location, nodes []storedNode) {
 	f.reasons[l.group] = reasons
 }
 
-func (f *foreignNodes) of(group registry.Group) map[string]error {
+// reasonsOf returns the nodes of a group's parent, as last read.
+func (f *foreignNodes) reasonsOf(group registry.Group) map[string]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.reasons[group]
 }
 
-// foreignNode returns the error why nothing may be added to the parent, nil if it may.
-// The parent is listed and its unknown nodes are read, because a new group is
-// written without being read before.
+// foreignNode returns why no entry may be added to the parent; nil if entries may be added.
+// It lists the parent and reads unknown nodes, because a new group is written without a
+// read before.
 func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	exclusive, ok := w.layout.(Exclusive)
 	if !ok || !slices.ContainsFunc(w.change.Put, registry.Write.Adds) {
@@ -54,7 +55,7 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	if err != nil {
 		return nil, err
 	}
-	reasons := w.target.foreign.of(w.group)
+	reasons := w.target.foreign.reasonsOf(w.group)
 	var unknown []storedNode
 	for _, name := range names {
 		if reason, known := reasons[name]; reason != nil {
@@ -78,6 +79,7 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 }
 
 func errForeign(name string, reason error) error {
-	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name",
+	return fmt.Errorf("%w: the parent znode holds %.80q, which %w; "+
+		"use another root or service name for one of the two formats",
 		registry.ErrRefused, name, reason)
 }

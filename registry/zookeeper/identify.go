@@ -12,12 +12,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// rawKey begins the key of an entry that is identified by its node's name: one
-// of several nodes with the same key, or one that the layout would not have
-// named so. No layout's key begins with it.
+// rawKey begins the key of an entry that is identified by the name of its node: if several
+// nodes have the same key, or if the layout gives the node another name. No key of a layout
+// begins with it.
 const rawKey = "/"
 
-// identify decodes the entry of a node, and finds its owner by its mark.
+// identify decodes the entry of a node, and finds its owner by the mark.
 func (r *reader) identify(n *storedNode) {
 	entry, mark := r.layout.Entry(r.group, n.name, n.node.data)
 	entry.Group = r.group
@@ -26,16 +26,17 @@ func (r *reader) identify(n *storedNode) {
 	if n.node.stat != nil {
 		n.entry.Version = n.node.stat.Mzxid
 	}
-	n.ownName = n.entry.Owner != r.target.owner || r.hasOwnName(n) // the names of others do not matter
+	n.ownName = n.entry.Owner != r.target.owner || r.hasOwnName(n) // names matter only for our nodes
 }
 
+// hasOwnName reports whether the layout gives the entry's node exactly the node's name.
 func (r *reader) hasOwnName(n *storedNode) bool {
 	name, _, err := r.layout.Node(n.entry.Entry)
 	return err == nil && name == n.name
 }
 
-// stat returns the stat of a node, by a request if its data was not read. A node that
-// does not exist any more is recorded as gone.
+// stat returns the stat of a node, by a request if its data was not read. It marks a node
+// that no longer exists as gone.
 func (r *reader) stat(ctx context.Context, n *storedNode) (*zk.Stat, error) {
 	if n.node.stat != nil {
 		return n.node.stat, nil
@@ -45,8 +46,8 @@ func (r *reader) stat(ctx context.Context, n *storedNode) (*zk.Stat, error) {
 	return stat, err
 }
 
-// checkSession finds out whether a node of ours lives as long as it should, and keeps one
-// of a living session from being adopted: its provider would lose it.
+// checkSession marks one of our nodes as not live if another session holds it. It keeps the
+// node of a live session from being adopted, because its provider would lose it.
 func (r *reader) checkSession(ctx context.Context, n *storedNode) error {
 	ours := n.entry.Owner == r.target.owner
 	if !ours && !r.target.opts.adopts(n.entry.Owner) {
@@ -63,9 +64,9 @@ func (r *reader) checkSession(ctx context.Context, n *storedNode) error {
 	return err
 }
 
-// assignKeys returns the entries of nodes in their order, each of ours under a key
-// of its own, unless one of them replaces the other. A foreign one may have the
-// same: the planner decides which of the two yields.
+// assignKeys returns the entries of nodes in order. Each of our entries has its own key,
+// unless one of them replaces the other. A foreign entry may have the same key: the planner
+// decides which of the two yields.
 func (r *reader) assignKeys(nodes []storedNode) []registry.Stored {
 	overlapping := r.layout.Replaces() == metadata.Overlapping
 	if overlapping {
@@ -74,26 +75,26 @@ func (r *reader) assignKeys(nodes []storedNode) []registry.Stored {
 	slices.SortFunc(nodes, func(a, b storedNode) int {
 		return cmp.Or(strings.Compare(a.entry.Key, b.entry.Key), r.rank(a)-r.rank(b), strings.Compare(a.name, b.name))
 	})
-	held := make([]registry.Stored, 0, len(nodes))
-	last := map[bool]string{true: rawKey, false: rawKey} // by whether it is ours
+	stored := make([]registry.Stored, 0, len(nodes))
+	lastKey := map[bool]string{true: rawKey, false: rawKey} // of our nodes, and of others
 	for _, n := range nodes {
 		if n.gone {
 			continue
 		}
 		ours := n.entry.Owner == r.target.owner
-		switch again := n.entry.Key == last[ours]; {
+		switch again := n.entry.Key == lastKey[ours]; {
 		case !n.ownName, again && (!ours || !overlapping), strings.HasPrefix(n.entry.Key, rawKey):
 			n.entry.Key = rawKey + n.name
 		default:
-			last[ours] = n.entry.Key
+			lastKey[ours] = n.entry.Key
 		}
-		held = append(held, n.entry)
+		stored = append(stored, n.entry)
 	}
-	slices.SortFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
-	return held
+	slices.SortFunc(stored, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
+	return stored
 }
 
-// rank orders nodes of one key: a foreign one that stays before all.
+// rank orders the nodes of one key. A foreign node that stays comes first.
 func (r *reader) rank(n storedNode) int {
 	switch {
 	case n.entry.Leaving:
@@ -109,8 +110,8 @@ func (r *reader) rank(n storedNode) int {
 	}
 }
 
-// spreadLeaving has all nodes of an owner that leaves a key be leaving: the node that says
-// so is beside the one before it.
+// spreadLeaving marks all nodes of an owner under a key as leaving if one of them is: that
+// node may exist next to the node that it replaces.
 func spreadLeaving(nodes []storedNode) {
 	type place struct{ key, owner string }
 	leaving := make(map[place]bool)

@@ -8,8 +8,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Layout is how a format is stored in the tree: one parent znode for each group,
-// one node in it for each entry. Implementations are pure and stateless.
+// Layout is how a format is stored in the tree: a parent znode for each group, and in it a
+// node for each entry. Implementations are pure and stateless.
 type Layout interface {
 	Parents
 	Nodes
@@ -17,15 +17,15 @@ type Layout interface {
 
 // Parents translates between groups and the parents that hold their entries.
 type Parents interface {
-	// Parents returns the paths of all parents with * for the one part of
-	// the path that differs, such as /dubbo/*/providers.
+	// Parents returns the pattern of the paths of all parents. Its * is the part of the
+	// path that differs, as in /dubbo/*/providers.
 	Parents() string
 
-	// Parent returns the path of a group's parent; an error for a group of
-	// another format or root, and for a name that cannot be a parent.
+	// Parent returns the path of a group's parent. It fails for a group of another format
+	// or root, and for a name that cannot be a part of a path.
 	Parent(group registry.Group) (string, error)
 
-	// Group returns the group of a parent, false if it is not one of this format.
+	// Group returns the group of a parent; false if the parent is not one of this format.
 	Group(parent string) (registry.Group, bool)
 }
 
@@ -34,48 +34,48 @@ type Nodes interface {
 	// Node returns the name and the data of the node that stores an entry.
 	Node(entry registry.Entry) (name string, data []byte, err error)
 
-	// Entry returns the entry that a node stores, and its owner's mark. A node
-	// that cannot be decoded is an entry without an owner.
+	// Entry returns the entry that a node stores, and the mark of its owner. A node that
+	// cannot be decoded is an entry without an owner.
 	Entry(group registry.Group, name string, data []byte) (registry.Entry, metadata.Mark)
 
-	// HasData reports whether nodes have data that matters. If not, the list of
-	// a parent is all there is to read.
+	// HasData reports whether the data of nodes matters. If not, only the list of a parent
+	// is read.
 	HasData() bool
 
-	// Replaces returns how a changed entry replaces the one before, so that
-	// running consumers of the format see it and fail no call.
+	// Replaces returns how a changed entry replaces the old one, so that running consumers
+	// of the format see the change and fail no call.
 	Replaces() metadata.Replacement
 }
 
-// Named is a Layout whose nodes are known by their names from others in the
-// same parent. The data of the others is not read.
+// Named is a Layout that recognises its nodes by their names. The data of other nodes in the
+// same parent is not read.
 type Named interface {
 	Named(node string) bool
 }
 
-// Exclusive is a Layout whose readers lose a whole parent to one node of another
-// format. Nothing is added to a parent that holds one.
+// Exclusive is a Layout whose readers fail for a whole parent that holds a node of another
+// format. No entry is added to such a parent.
 type Exclusive interface {
-	// Foreign returns an error that names the other format of a node, nil if it
-	// is of this format or of none.
+	// Foreign returns an error that names the other format of a node; nil if the node is of
+	// this format or of none.
 	Foreign(name string, data []byte) error
 }
 
-// MultiPath is a Layout whose groups have more than one parent: nodes that are
-// named by their paths, and elements of lists that a group shares with others.
+// MultiPath is a Layout whose groups have more than one parent. Nodes in the further parents
+// are named by their paths. Elements are parts of lists that several groups share.
 type MultiPath interface {
 	Layout
 
-	// OtherParents returns the other parents that hold nodes of a group. Nodes in
-	// them that Entry, given the path alone, does not report as ours are not read.
+	// OtherParents returns the further parents that hold nodes of a group. A node in them is read
+	// only if Entry reports it as ours by its path, without its data.
 	OtherParents(group registry.Group) []string
 
-	// Element returns the node that holds a comma-separated list, and the element
-	// of it that stores an entry; empty for an entry that is a node of its own.
+	// Element returns the node that holds a comma-separated list, and the element that
+	// stores an entry. Both are empty for an entry that has its own node.
 	Element(entry registry.Entry) (path, element string)
 
-	// Elements returns the entries that are stored as elements and come with an
-	// entry of ours: as long as it exists they are ours too.
+	// Elements returns the entries that are stored as elements and belong to one of our
+	// entries: they are ours as long as that entry exists.
 	Elements(entry registry.Entry) []registry.Entry
 }
 
@@ -99,7 +99,7 @@ func locate(layouts []Layout, group registry.Group) (location, error) {
 	return location{}, fmt.Errorf("%w: group %s: %w", registry.ErrRefused, group, last)
 }
 
-// path returns the path of a node. The name of one in a further parent is its path.
+// path returns the path of a node. The name of a node in a further parent is its path.
 func (l location) path(name string) string {
 	if inFurtherParent(name) {
 		return name

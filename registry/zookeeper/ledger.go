@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,13 +16,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A ledger holds tags of our entries, by which they are recognised if another tool
-// removes their marks. Each group in which we hold entries has a node
+// A ledger holds tags of our entries, by which they are recognised if another tool removes
+// their marks. Each group with entries of this owner has a node
 //
 //	/xds-bridge/<owner>/ledger/<hash of the group>    the tags of our entries there, 8 bytes each
 //
-// that is written in the same transaction as the entries. It only adds to the
-// marks: if it is missing or damaged, an entry without a mark is foreign.
+// which is written in the same transaction as the entries. Marks are valid without it: if
+// it is missing or damaged, only an entry without a mark becomes foreign.
 type ledger struct {
 	home    *home
 	parents *parentCache
@@ -29,8 +30,8 @@ type ledger struct {
 	log     *slog.Logger
 
 	mu     sync.Mutex
-	exists map[registry.Group]bool // whether a group has a node, as far as it is known; it may be out of date
-	off    bool                    // it is not kept, or may not be written
+	exists map[registry.Group]bool // whether a group has a node, if known; it may be out of date
+	off    bool                    // there is no ledger, or it may not be written
 }
 
 func newLedger(h *home, parents *parentCache, opts TargetOptions) *ledger {
@@ -40,8 +41,8 @@ func newLedger(h *home, parents *parentCache, opts TargetOptions) *ledger {
 	}
 }
 
-// path returns the node of a group. Names of groups may be of any length and
-// any characters, so it has a hash of them.
+// path returns the node of a group. It is a hash, because the names of groups may have any
+// length and any characters.
 func (l *ledger) path(g registry.Group) string {
 	name := strings.Join([]string{g.Kind, g.Namespace, g.Group, g.Name}, "\x00")
 	return l.parent() + "/" + metadata.Fingerprint(name, 20)
@@ -49,10 +50,11 @@ func (l *ledger) path(g registry.Group) string {
 
 func (l *ledger) parent() string { return l.home.node(ledgerNode) }
 
+// contains reports whether tags contain a tag of an entry.
 func (l *ledger) contains(tags []byte, e registry.Entry) bool {
 	for _, tag := range l.signer.Tags(e) {
-		for rest := tags; len(rest) >= metadata.TagLen; rest = rest[metadata.TagLen:] {
-			if bytes.Equal(rest[:metadata.TagLen], tag[:]) {
+		for stored := range slices.Chunk(tags, metadata.TagLen) {
+			if bytes.Equal(stored, tag[:]) {
 				return true
 			}
 		}
@@ -60,8 +62,8 @@ func (l *ledger) contains(tags []byte, e registry.Entry) bool {
 	return false
 }
 
-// expect records that a group, in which an entry of ours was found, has a node, unless
-// it is known.
+// expect notes that a group has a node, because one of our entries was found in it. It keeps
+// what is already known.
 func (l *ledger) expect(g registry.Group) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +78,8 @@ func (l *ledger) set(g registry.Group, exists bool) {
 	l.exists[g] = exists
 }
 
-// operation returns the operation that makes the node of a group hold the tags of
-// entries; nil if the ledger is off.
+// operation returns the operation that stores the tags of entries in the node of a group; nil
+// if the ledger is off.
 func (l *ledger) operation(g registry.Group, entries []registry.Entry) any {
 	l.mu.Lock()
 	exists, off := l.exists[g], l.off
@@ -100,6 +102,7 @@ func (l *ledger) operation(g registry.Group, entries []registry.Entry) any {
 	return &zk.CreateRequest{Path: path, Data: data, Acl: l.home.acl}
 }
 
+// applied handles the success of an operation.
 func (l *ledger) applied(g registry.Group, op any) {
 	switch op.(type) {
 	case *zk.DeleteRequest:
@@ -112,8 +115,8 @@ func (l *ledger) applied(g registry.Group, op any) {
 	}
 }
 
-// failed records why an operation other than a deletion of a missing node failed. It
-// returns nil if the transaction is worth another attempt.
+// failed handles the failure of an operation, except for the deletion of a missing node. It
+// returns nil if the transaction may succeed at another attempt.
 func (l *ledger) failed(g registry.Group, op any, err error) error {
 	_, isCreate := op.(*zk.CreateRequest)
 	switch {
@@ -129,8 +132,8 @@ func (l *ledger) failed(g registry.Group, op any, err error) error {
 	return nil
 }
 
-// giveUp continues without a ledger if we may not write it, because it only
-// adds to the marks. It returns any other error.
+// giveUp continues without a ledger if it may not be written, because marks are valid
+// without it. It returns any other error.
 func (l *ledger) giveUp(err error) error {
 	if !errors.Is(err, registry.ErrRefused) {
 		return err
@@ -140,14 +143,14 @@ func (l *ledger) giveUp(err error) error {
 	l.off = true
 	l.mu.Unlock()
 	if !before {
-		l.log.Warn("no ledger is kept: entries whose marks other tools remove will not be recognised", "err", err)
+		l.log.Warn("ledger not written; entries whose marks another tool removes will become foreign", "err", err)
 	}
 	return nil
 }
 
-// claimUnmarked makes nodes without an owner ours if they equal what we wrote
-// except for the mark. One beside the node with the mark is ours only if
-// replacements overlap; else it is a copy that another made.
+// claimUnmarked makes nodes without an owner ours if they equal our entries except for the
+// mark. If another node of the same key has our mark, such a node is ours only if
+// replacements overlap; otherwise somebody copied it.
 func (r *reader) claimUnmarked(ctx context.Context, nodes []storedNode) error {
 	unmarked, marked := r.splitMarked(nodes)
 	if len(marked) > 0 {
@@ -161,7 +164,8 @@ func (r *reader) claimUnmarked(ctx context.Context, nodes []storedNode) error {
 		return err
 	}
 	for _, n := range unmarked {
-		if marked[n.entry.Key] && r.layout.Replaces() != metadata.Overlapping || !r.target.ledger.contains(tags, n.entry.Entry) {
+		isCopy := marked[n.entry.Key] && r.layout.Replaces() != metadata.Overlapping
+		if isCopy || !r.target.ledger.contains(tags, n.entry.Entry) {
 			continue
 		}
 		if err := r.claim(ctx, n); err != nil {
@@ -171,7 +175,7 @@ func (r *reader) claimUnmarked(ctx context.Context, nodes []storedNode) error {
 	return nil
 }
 
-// splitMarked returns the nodes without an owner, and the keys of those with our mark.
+// splitMarked returns the nodes without an owner, and the keys of the nodes with our mark.
 func (r *reader) splitMarked(nodes []storedNode) (unmarked []*storedNode, marked map[string]bool) {
 	marked = make(map[string]bool)
 	for i := range nodes {
@@ -186,9 +190,9 @@ func (r *reader) splitMarked(nodes []storedNode) (unmarked []*storedNode, marked
 	return unmarked, marked
 }
 
-// readLedger returns the tags of the group, none if it has no ledger or this may not be
-// read. If nodes may not be read either, they may be ours, and it fails: we lack the
-// rights that they were written with.
+// readLedger returns the tags of the group; none if it has no ledger or the ledger may not
+// be read. It fails if a node may not be read either: the node may be ours, written with
+// rights that this process lacks.
 func (r *reader) readLedger(ctx context.Context, unmarked []*storedNode) ([]byte, error) {
 	n, err := r.target.client.get(ctx, r.target.ledger.path(r.group))
 	if errors.Is(err, zk.ErrNoNode) {
@@ -205,8 +209,8 @@ func (r *reader) readLedger(ctx context.Context, unmarked []*storedNode) ([]byte
 	return nil, nil
 }
 
-// claim makes a node without a mark ours, unless another session holds it: then that
-// session registered it.
+// claim makes a node without a mark ours, unless another session holds it, which then
+// registered it.
 func (r *reader) claim(ctx context.Context, n *storedNode) error {
 	stat, err := r.stat(ctx, n)
 	if stat == nil || stat.EphemeralOwner != 0 && stat.EphemeralOwner != r.target.ephemerals.session() {

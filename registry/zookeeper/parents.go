@@ -7,14 +7,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// parentCache holds the parents that were seen to exist, so that writing does not
-// ask. It may be out of date: then a transaction fails and corrects it.
+// parentCache holds the parents that existed when last seen, so that a write needs no
+// request for them. If it is out of date, a transaction fails and corrects it.
 type parentCache struct {
 	mu     sync.Mutex
 	exists map[string]bool
 }
 
-// add records that a parent exists, and so does all above it.
+// add adds a parent that exists, and all nodes above it.
 func (c *parentCache) add(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,6 +23,7 @@ func (c *parentCache) add(path string) {
 	}
 }
 
+// remove removes a parent that does not exist, and all nodes above it.
 func (c *parentCache) remove(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +32,8 @@ func (c *parentCache) remove(path string) {
 	}
 }
 
-// missing returns what has to be created for a parent to exist, from the top on.
+// missing returns the paths of a parent and of the nodes above it that are not in the cache,
+// from the top.
 func (c *parentCache) missing(path string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,15 +47,15 @@ func (c *parentCache) missing(path string) []string {
 }
 
 const (
-	// listOverhead is the size of an answer with a list beside the names: a header of
-	// 16 bytes, a count, and the parent's stat of 68.
+	// listOverhead is the size of an answer with a list, without the names: a header of 16
+	// bytes, a count, and the parent's stat of 68 bytes.
 	listOverhead = 16 + 4 + 68
 
 	warnRatio  = 0.8 // of the limit; a larger parent is logged
-	smallShare = 16  // parents up to this part of the limit are not searched for the largest
+	smallShare = 16  // of the limit; smaller parents are not searched for the largest one
 )
 
-// listedSize returns how many bytes a name adds to the list of its group's parent.
+// listedSize returns the number of bytes that a name adds to the list of its group's parent.
 func listedSize(name string) int {
 	if inFurtherParent(name) {
 		return 0
@@ -61,22 +63,24 @@ func listedSize(name string) int {
 	return 4 + len(name)
 }
 
-// parentSizes holds the sizes of the lists of the parents' nodes as they were last read or
-// written. A client that lists a parent whose names exceed its jute.maxbuffer loses its
-// connection, each time it tries.
+// parentSizes holds the sizes of the lists of parents, as last read or written. A client
+// that lists a parent whose names exceed its jute.maxbuffer loses its connection, at each
+// attempt.
 type parentSizes struct {
 	limit  int
 	log    *slog.Logger
 	notify func(share float64)
 
 	mu       sync.Mutex
-	bytes    map[registry.Group]int // of those that hold anything
-	large    map[registry.Group]int // of those that are not small
-	notified int                    // the largest of large
+	bytes    map[registry.Group]int // of parents that are not empty
+	large    map[registry.Group]int // of parents that are not small
+	notified int                    // the largest size, as last passed to notify
 }
 
 func newParentSizes(limit int, log *slog.Logger, notify func(share float64)) *parentSizes {
-	return &parentSizes{limit: limit, log: log, notify: notify, bytes: make(map[registry.Group]int), large: make(map[registry.Group]int)}
+	return &parentSizes{
+		limit: limit, log: log, notify: notify, bytes: make(map[registry.Group]int), large: make(map[registry.Group]int),
+	}
 }
 
 func (s *parentSizes) get(group registry.Group) int {
@@ -85,8 +89,8 @@ func (s *parentSizes) get(group registry.Group) int {
 	return max(s.bytes[group], listOverhead)
 }
 
-// set stores the size of a group's parent. It logs one that is nearly too large, and
-// notifies of another largest one.
+// set stores the size of a group's parent. It logs a size that is close to the limit, and
+// calls notify if the largest size changed.
 func (s *parentSizes) set(group registry.Group, bytes int) {
 	s.mu.Lock()
 	full := int(warnRatio * float64(s.limit))
@@ -101,7 +105,8 @@ func (s *parentSizes) set(group registry.Group, bytes int) {
 	s.notified = largest
 	s.mu.Unlock()
 	if warn {
-		s.log.Warn("parent znode is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
+		s.log.Warn("parent znode almost exceeds the size that clients can list",
+			"group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
 	if changed && s.notify != nil {
 		s.notify(float64(largest) / float64(s.limit))

@@ -11,7 +11,7 @@ import (
 
 func inFurtherParent(name string) bool { return strings.HasPrefix(name, "/") }
 
-// checkName returns an error if a node of the layout cannot have a name.
+// checkName returns an error if the name is invalid for a node of the layout.
 func (l location) checkName(name string) error {
 	if _, multi := l.layout.(MultiPath); multi && inFurtherParent(name) {
 		name = baseOf(name)
@@ -19,22 +19,22 @@ func (l location) checkName(name string) error {
 	return checkName(name)
 }
 
-// checkName returns an error if no node can have a name, by the rules of
-// ZooKeeper's PathUtils, which looks at UTF-16 units.
+// checkName returns an error if the name is invalid for a node, by the rules of ZooKeeper's
+// PathUtils, which checks UTF-16 units.
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) {
-		return fmt.Errorf("%w: %.80q cannot be the name of a node", registry.ErrRefused, name)
+		return fmt.Errorf("%w: invalid name of a node: %.80q", registry.ErrRefused, name)
 	}
 	for _, r := range name {
 		if r == '/' || !validRune(r) {
-			return fmt.Errorf("%w: %.80q cannot be the name of a node: %U", registry.ErrRefused, name, r)
+			return fmt.Errorf("%w: invalid name of a node: %.80q contains %U", registry.ErrRefused, name, r)
 		}
 	}
 	return nil
 }
 
 func validRune(r rune) bool {
-	if r > 0x1f && r < 0x7f { // nearly all
+	if r > 0x1f && r < 0x7f { // the common case
 		return true
 	}
 	if utf16.RuneLen(r) != 1 { // a pair of surrogates
@@ -50,7 +50,7 @@ func parentOf(path string) string {
 
 func baseOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// prefixes returns a path and all above it but /, from the top on.
+// prefixes returns all paths above a path except for /, and the path itself, from the top.
 func prefixes(path string) []string {
 	var out []string
 	for i := 1; i <= len(path); i++ {

@@ -13,12 +13,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// readAhead is how many requests for nodes are in flight at a time.
+// readAhead is the number of requests for nodes that are in flight at a time.
 const readAhead = 64
 
-// Groups implements registry.Target. It returns every parent, those that are empty
-// or may not be read included, by one request for each layout, and one for the names of
-// owners.
+// Groups implements registry.Target. It returns every parent, including those that are empty
+// or may not be read. It makes one request for each layout, and one for the names of owners.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var groups []registry.Group
 	for _, l := range t.opts.Layouts {
@@ -52,7 +51,8 @@ func (t *Target) layoutGroups(ctx context.Context, l Layout) ([]registry.Group, 
 	return groups, nil
 }
 
-// children lists the nodes of a parent, none if it does not exist, and records whether it does.
+// children lists the nodes of a parent; none if it does not exist. It updates the cache of
+// parents.
 func (t *Target) children(ctx context.Context, parent string, by queryFunc) ([]string, error) {
 	n, err := by(ctx, query{path: parent, kind: ofChildren})
 	switch {
@@ -66,7 +66,7 @@ func (t *Target) children(ctx context.Context, parent string, by queryFunc) ([]s
 	return n.children, nil
 }
 
-// A queryFunc makes queries, and may watch for changes of the answers.
+// A queryFunc makes a query, and may watch for changes of the answer.
 type queryFunc func(context.Context, query) (node, error)
 
 // A storedNode is one node of a group.
@@ -75,16 +75,16 @@ type storedNode struct {
 	node    node // zero if it was not read, or is denied
 	entry   registry.Stored
 	ownName bool  // the layout gives the entry's node exactly this name
-	gone    bool  // since the parent was listed
+	gone    bool  // it was deleted after the list
 	denied  error // why it may not be read: it is foreign, and its name is in use
 }
 
-// Read implements registry.Target: one request lists the parent. One more for each
-// node follows only if the layout keeps data, or if nodes of ours may be ephemeral.
+// Read implements registry.Target. One request lists the parent. A request for each node
+// follows only if the layout keeps data, or if our nodes may be ephemeral.
 //
-// Of several nodes with one key, a foreign one has it, and the others are
-// reported by their names: ours among them are orphans. If replacements of the
-// layout overlap, all of ours have the key.
+// If several nodes have one key, a foreign node keeps the key, and the others are returned
+// by their names: our nodes among them are orphans. If replacements of the layout overlap,
+// all our nodes keep the key.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	t.client.watches.remove(group)
 	return t.readBy(ctx, group, t.client.query)
@@ -96,18 +96,18 @@ func (t *Target) readBy(ctx context.Context, group registry.Group, by queryFunc)
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
 	r := reader{location: at, target: t, query: by}
-	held, err := r.read(ctx)
+	stored, err := r.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	return held, nil
+	return stored, nil
 }
 
 // A reader reads one group.
 type reader struct {
 	location
 	target *Target
-	query  queryFunc // of lists; data of nodes is read without a watch, but for watchData
+	query  queryFunc // for lists and watchData; other data is read without a watch
 }
 
 func (r *reader) read(ctx context.Context) ([]registry.Stored, error) {
@@ -126,22 +126,22 @@ func (r *reader) read(ctx context.Context) ([]registry.Stored, error) {
 	for i := range nodes {
 		r.identify(&nodes[i])
 	}
-	if err := each(ctx, nodes, r.watchData); err != nil {
+	if err := forEachNode(ctx, nodes, r.watchData); err != nil {
 		return nil, err
 	}
 	if err := r.claimUnmarked(ctx, nodes); err != nil {
 		return nil, err
 	}
 	if ephemeral || r.target.opts.Adopts != nil {
-		if err := each(ctx, nodes, r.checkSession); err != nil {
+		if err := forEachNode(ctx, nodes, r.checkSession); err != nil {
 			return nil, err
 		}
 	}
 	return r.addElements(ctx, r.assignKeys(nodes))
 }
 
-// watchData reads once more, with a watch, the data of a node by which another owner says
-// that it leaves: no list shows that.
+// watchData reads the data of a foreign owner's node again with a watch, because its owner
+// may mark it as leaving: a list does not show that.
 func (r *reader) watchData(ctx context.Context, n *storedNode) (err error) {
 	if n.entry.Owner == "" || n.entry.Owner == r.target.owner || !r.layout.HasData() || n.node.stat == nil {
 		return nil
@@ -152,7 +152,7 @@ func (r *reader) watchData(ctx context.Context, n *storedNode) (err error) {
 	return err
 }
 
-// nodes returns the nodes of the group, with their data if the layout has any.
+// nodes returns the nodes of the group, with their data if the layout keeps any.
 func (r *reader) nodes(ctx context.Context) ([]storedNode, error) {
 	names, err := r.target.children(ctx, r.parent, r.query)
 	if err != nil {
@@ -174,8 +174,8 @@ func (r *reader) nodes(ctx context.Context) ([]storedNode, error) {
 	return nodes, r.load(ctx, r.target.client, nodes)
 }
 
-// furtherNodes returns the paths of our nodes in the further parents of the group.
-// Foreign ones are not read: there may be many, and nothing of them matters.
+// furtherNodes returns the paths of our nodes in the further parents of the group. Foreign
+// nodes there may be many, and do not matter.
 func (r *reader) furtherNodes(ctx context.Context) ([]string, error) {
 	multi, ok := r.layout.(MultiPath)
 	if !ok {
@@ -196,13 +196,13 @@ func (r *reader) furtherNodes(ctx context.Context) ([]string, error) {
 	return paths, nil
 }
 
-// load reads the data of nodes, if the layout keeps any.
+// load reads the data of nodes if the layout keeps any.
 func (l location) load(ctx context.Context, client *Client, nodes []storedNode) error {
 	if !l.layout.HasData() {
 		return nil
 	}
 	named, _ := l.layout.(Named)
-	return each(ctx, nodes, func(ctx context.Context, n *storedNode) error {
+	return forEachNode(ctx, nodes, func(ctx context.Context, n *storedNode) error {
 		if named != nil && !named.Named(n.name) {
 			return nil
 		}
@@ -210,8 +210,8 @@ func (l location) load(ctx context.Context, client *Client, nodes []storedNode) 
 	})
 }
 
-// loadNode reads a node. One in the group's parent that may not be read fails nothing
-// else; those in further parents are ours.
+// loadNode reads the data of a node. A node in the group's parent that may not be read is
+// denied. Nodes in further parents are ours, so that a refusal is an error.
 func (l location) loadNode(ctx context.Context, client *Client, n *storedNode) (err error) {
 	n.node, err = client.get(ctx, l.path(n.name))
 	if errors.Is(err, registry.ErrRefused) && !inFurtherParent(n.name) {
@@ -220,9 +220,9 @@ func (l location) loadNode(ctx context.Context, client *Client, n *storedNode) (
 	return err
 }
 
-// each makes a request about every node that is not gone. A node that does not
-// exist any more is recorded as gone.
-func each(ctx context.Context, nodes []storedNode, request func(context.Context, *storedNode) error) error {
+// forEachNode makes a request for every node that is not gone. It marks a node as gone if
+// the request finds that it does not exist.
+func forEachNode(ctx context.Context, nodes []storedNode, request func(context.Context, *storedNode) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readAhead)
 	for i := range nodes {

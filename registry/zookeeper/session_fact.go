@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// A sessionFact is what was found or done in one session. In the next the
-// registry may have less, as after a restore, so that it is looked up once more.
+// A sessionFact is a fact about the registry that is known for one session. It is looked up
+// again in the next session, because the registry may have been restored.
 type sessionFact struct {
 	mu      sync.Mutex
 	session int64

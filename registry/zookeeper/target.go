@@ -18,35 +18,56 @@ type Lifetime string
 
 // The lifetimes.
 const (
-	// Persistent entries stay until they are deleted: a bridge that is away
-	// leaves consumers a working view.
+	// Persistent entries stay until they are deleted, so that consumers keep a working view
+	// while the bridge is down.
 	Persistent Lifetime = "persistent"
-	// Session entries go with the session of the bridge.
+	// Session entries are deleted with the session of the bridge.
 	Session Lifetime = "session"
 )
 
-// The limits of a ZooKeeper and its clients by default: jute.maxbuffer.
+// The default limits of ZooKeeper and its clients, by jute.maxbuffer.
 const (
-	DefaultChildrenLimit = 0xfffff // bytes of the list of a parent's nodes
-	DataLimit            = 0xffc00 // bytes of a node: its path, its data and what a request adds
+	DefaultChildrenLimit = 0xfffff // of the list of a parent's nodes, in bytes
+	DataLimit            = 0xffc00 // of a node in a request, with its path and data, in bytes
 )
 
 // TargetOptions tune a Target. Owner and Layouts are required.
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
-	Bridges       []string                 // identify the bridges to this target under any owner; empty: Admit does not look for another owner
-	Shared        bool                     // other processes of the owner may write at the same time, under leases
-	Lifetime      Lifetime                 // empty: Persistent
-	Access        Access                   // empty: Open
-	Adopts        func(owner string) bool  // whether a person lets us replace entries of an owner, without admission; nil: of none
-	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
-	Signer        *metadata.Signer         // nil: marks are not signed, and not verified
-	ChildrenLimit int                      // 0: DefaultChildrenLimit
-	Unregistered  bool                     // for a process that registers itself: no admission, and no nodes of the owner's own
+	Lifetime      Lifetime         // empty: Persistent
+	Access        Access           // empty: Open
+	Signer        *metadata.Signer // nil: marks are neither signed nor verified
+	ChildrenLimit int              // 0: DefaultChildrenLimit
 	Log           *slog.Logger
-	Fence         func() (Fence, bool) // the fence to write under, false if this process may not write; nil: no fence
-	Usage         func(share float64)  // called with what the largest parent uses of the limit whenever that changes, 0 for less than a sixteenth; may be nil
+
+	// Bridges are the names of the bridges into this target, the same under any owner. If
+	// there are none, Admit does not search for another owner of them.
+	Bridges []string
+
+	// Shared reports that other processes of the owner may write at the same time, under
+	// leases.
+	Shared bool
+
+	// Unregistered is for a process that registers itself: it needs no admission, and has
+	// no nodes under /xds-bridge.
+	Unregistered bool
+
+	// Adopts reports whether an operator allowed this process to replace the entries of an
+	// owner, without admission; nil: of no owner.
+	Adopts func(owner string) bool
+
+	// Ours reports whether another session belongs to this process, such as that of the
+	// replaced connection; nil: none does.
+	Ours func(session int64) bool
+
+	// Fence returns the fence under which this process writes, or false if it may not
+	// write; nil: no fence.
+	Fence func() (Fence, bool)
+
+	// Usage is called with the share of ChildrenLimit that the largest parent uses,
+	// whenever that changes. Less than a sixteenth counts as 0. It may be nil.
+	Usage func(share float64)
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target, registry.Watcher and
@@ -105,9 +126,9 @@ func (o *TargetOptions) validate(client *Client) error {
 	case client == nil || o.Owner == "" || len(o.Layouts) == 0:
 		return errors.New("a client, an owner or a layout is missing")
 	case o.Lifetime != Persistent && o.Lifetime != Session:
-		return fmt.Errorf("lifetime %q is neither persistent nor session", o.Lifetime)
+		return fmt.Errorf("lifetime must be persistent or session (got %q)", o.Lifetime)
 	case !slices.Contains([]Access{Open, ReadOnly, Private}, o.Access):
-		return fmt.Errorf("acl %q is none of open, read-only and private", o.Access)
+		return fmt.Errorf("acl must be open, read-only or private (got %q)", o.Access)
 	case o.Access != Open && client.opts.User == "":
 		return fmt.Errorf("acl %q requires user and passwordFile", o.Access)
 	}
@@ -116,7 +137,7 @@ func (o *TargetOptions) validate(client *Client) error {
 	}
 	for _, l := range o.Layouts {
 		if !validPattern(l.Parents()) {
-			return fmt.Errorf("layout %q: not an absolute path with * for one of its parts", l.Parents())
+			return fmt.Errorf("layout %q: must be an absolute path with * as one of its parts", l.Parents())
 		}
 	}
 	return nil
@@ -129,9 +150,9 @@ func validPattern(parents string) bool {
 	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')
 }
 
-// Overlap is how long two nodes of one entry exist side by side: time enough
-// for a busy consumer to see the new one before the other goes. For as long it
-// sends the provider the calls of both.
+// Overlap is how long a replaced node stays next to its replacement. Within this time a busy
+// consumer sees the new node. Until the old node is deleted, the consumer sends the calls
+// for both nodes to the provider.
 const Overlap = 3 * time.Second
 
 // Capabilities implements registry.Target.

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// attempts bounds how often a transaction is built anew because the parents, or
-	// what is stored already, were not as expected.
+	// attempts bounds how often a transaction is built again because parents or nodes were
+	// not as expected.
 	attempts = 16
 
-	// A server closes the connection of a request that is larger than its
-	// jute.maxbuffer, and a long transaction delays others.
+	// The limits of a transaction. A server closes the connection of a request that is
+	// larger than its jute.maxbuffer, and a long transaction delays others.
 	maxOps     = 100
 	maxBytes   = 256 << 10
-	parentOps  = 8 // of these, for creating parents
+	parentOps  = 8 // of maxOps, to create parents
 	parentSize = 4 << 10
 
-	// operationOverhead is the size of an operation in a request beside its path and
-	// data: a header of 9 bytes, lengths, flags and an ACL.
+	// operationOverhead is the size of an operation in a request without its path and data:
+	// a header of 9 bytes, lengths, flags and an ACL.
 	operationOverhead = 128
 )
 
@@ -44,7 +44,7 @@ func operationSize(op any) int {
 	}
 }
 
-// checkSize returns an error if an operation is larger than a node may be.
+// checkSize returns an error if an operation exceeds the limit of a node.
 func checkSize(op any) error {
 	if n := operationSize(op); n > DataLimit {
 		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, DataLimit)
@@ -52,26 +52,29 @@ func checkSize(op any) error {
 	return nil
 }
 
-// remaining returns the units that are not refused, by the rule of Change.Except.
+// remaining returns the units that are not refused. If a new entry is refused, no unit
+// deletes an entry, as in registry.Change.Except.
 func (w *writer) remaining(units []unit) []unit {
-	newRefused := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Adds() && w.refused.Has(put.New.Key) })
+	newRefused := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool {
+		return put.Adds() && w.refused.Has(put.New.Key)
+	})
 	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || newRefused && u.deletes })
 }
 
-// fit refuses new entries for which the parent has no room. If there is no room for a
-// node beside the one that it replaces, it replaces that at once.
-func (w *writer) fit(units []unit) []unit {
+// fitParent refuses new entries for which the parent has no room. If there is no room for a
+// node next to the one that it replaces, the old node is deleted in the same transaction.
+func (w *writer) fitParent(units []unit) []unit {
 	size, limit := w.target.sizes.get(w.group), w.target.opts.ChildrenLimit
 	for i, u := range units {
-		if u.old != nil && size+u.grows > limit {
-			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // by remove
-			units[i] = newUnit(u.key, u.grows-listedSize(w.name(path)), append(u.ops, u.old)...)
+		if u.deleteOld != nil && size+u.grows > limit {
+			path := u.deleteOld.(*zk.DeleteRequest).Path //nolint:forcetypeassert // by remove
+			units[i] = newUnit(u.key, u.grows-listedSize(w.name(path)), append(u.ops, u.deleteOld)...)
 		}
 		if !u.creates {
 			size += units[i].grows
 		}
 	}
-	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", limit)
+	full := fmt.Errorf("left out: clients cannot list a parent znode with more than %d bytes of names", limit)
 	before := len(w.refused)
 	for _, u := range units {
 		if u.creates && size+u.grows > limit {
@@ -83,12 +86,13 @@ func (w *writer) fit(units []unit) []unit {
 	if len(w.refused) == before {
 		return units
 	}
-	return w.fit(w.remaining(units)) // without the room that deletions would make
+	return w.fitParent(w.remaining(units)) // deletions that are left out make no room
 }
 
-func split(units []unit) [][]unit {
+// splitUnits returns the units of each transaction.
+func splitUnits(units []unit) [][]unit {
 	var parts [][]unit
-	ops, size := maxOps, 0 // as if one were full
+	ops, size := maxOps, 0 // the first unit begins a part
 	for _, u := range units {
 		if ops+len(u.ops) > maxOps-parentOps || size+u.bytes > maxBytes-parentSize {
 			parts = append(parts, nil)
@@ -101,11 +105,12 @@ func split(units []unit) [][]unit {
 	return parts
 }
 
-// apply does one transaction. It is sent as if all parents that were seen
-// existed and nothing of it were done yet. If that is wrong the server
-// reports it, and changes nothing. What the server refuses is left out.
+// apply applies the units of one transaction. The transaction assumes that all parents in
+// the cache exist, and that none of the units was applied before. If that is wrong, the
+// server reports it and changes nothing, and the next attempt follows. Units that the
+// server refuses are left out.
 func (w *writer) apply(ctx context.Context, part []unit, index, parts int) error {
-	for left := attempts; left > 0; left-- {
+	for attempt := 0; attempt < attempts; attempt++ {
 		if part = w.remaining(part); len(part) == 0 {
 			return nil
 		}
@@ -126,7 +131,7 @@ func (w *writer) apply(ctx context.Context, part []unit, index, parts int) error
 			err = w.parentFailed(ops[at], err)
 		case errors.Is(err, registry.ErrRefused):
 			w.refuse(ops[at], err)
-			left, err = left+1, nil // it gets shorter each time
+			attempt, err = attempt-1, nil // does not count, because the transaction gets shorter
 		default:
 			part, err = w.unitFailed(ctx, part, ops[at], err)
 		}
@@ -137,8 +142,8 @@ func (w *writer) apply(ctx context.Context, part []unit, index, parts int) error
 	return fmt.Errorf("%w: %s keeps changing", registry.ErrConflict, w.parent)
 }
 
-// transaction returns the operations of a part: before head the check of the fence
-// and the parents, and last that on the ledger.
+// transaction returns the operations of a part. Those before head check the fence and create
+// parents. The last one is the operation on the ledger; nil if there is none.
 func (w *writer) transaction(part []unit, entries []registry.Entry) (ops []any, head int, ledger any) {
 	if entries != nil && (len(entries) > 0 || !w.noLedger) {
 		ledger = w.target.ledger.operation(w.group, entries)
@@ -154,9 +159,9 @@ func (w *writer) transaction(part []unit, entries []registry.Entry) (ops []any, 
 	return ops, head, ledger
 }
 
-// ledgerEntries returns the entries that the ledger holds after a part of the change: after
-// the last all that are ours then, and after the first also those that still are. It
-// returns nil if the ledger is kept as it is.
+// ledgerEntries returns the entries that the ledger holds after a part of the change. After
+// the first part it holds all entries of ours before and after the change, and after the
+// last part those after the change. It returns nil if the ledger stays as it is.
 func (w *writer) ledgerEntries(index, parts int) []registry.Entry {
 	change := w.change.Except(w.refused)
 	switch index {
@@ -173,8 +178,8 @@ func (w *writer) ledgerEntries(index, parts int) []registry.Entry {
 	}
 }
 
-// parentsOf returns the parents in which operations create nodes, the one on the
-// ledger included; that of the group is always among them.
+// parentsOf returns the parents in which the operations of units, and that on the ledger,
+// create nodes. The parent of the group is always one of them.
 func (w *writer) parentsOf(part []unit, ledger any) []string {
 	parents := []string{w.parent}
 	add := func(op any) {
@@ -191,9 +196,9 @@ func (w *writer) parentsOf(part []unit, ledger any) []string {
 	return parents
 }
 
-// createParents returns the operations that create what is missing of parents. All
-// but the parent of the group itself is open, because clients create their own
-// beside it, and its data has no meaning.
+// createParents returns the operations that create missing parents. All except for the
+// parent of the group are open, because clients create their own parents next to it, and
+// their data has no meaning.
 func (w *writer) createParents(parents []string) []any {
 	var ops []any
 	created := make(map[string]bool)
@@ -213,6 +218,7 @@ func (w *writer) createParents(parents []string) []any {
 	return ops
 }
 
+// applied updates what is known of parents and the ledger after a transaction.
 func (w *writer) applied(part []unit, ledger any) {
 	for _, parent := range w.parentsOf(part, nil) {
 		w.target.parents.add(parent)
@@ -225,8 +231,8 @@ func (w *writer) applied(part []unit, ledger any) {
 	w.target.sizes.set(w.group, size)
 }
 
-// ledgerFailed handles the failure of the operation on the ledger. As the functions
-// below, it returns nil if the transaction is worth another attempt.
+// ledgerFailed handles the failure of the operation on the ledger. Like parentFailed and
+// unitFailed, it returns no error if the transaction may succeed at another attempt.
 func (w *writer) ledgerFailed(op any, err error) error {
 	if _, isDelete := op.(*zk.DeleteRequest); isDelete && errors.Is(err, zk.ErrNoNode) {
 		w.noLedger = true
@@ -235,6 +241,7 @@ func (w *writer) ledgerFailed(op any, err error) error {
 	return w.target.ledger.failed(w.group, op, err)
 }
 
+// parentFailed handles the failure to create a parent.
 func (w *writer) parentFailed(op any, err error) error {
 	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // by createParents
 	switch {
@@ -250,16 +257,16 @@ func (w *writer) parentFailed(op any, err error) error {
 	return nil
 }
 
-// refuse records the entries that a refused operation belongs to. Creating and
-// deleting nodes are rights on their parent: a user without one lacks it for all
-// entries.
+// refuse refuses the entry to which a refused operation belongs. To create and to delete
+// nodes are rights on their parent. A user without such a right lacks it for all nodes in
+// the parent, so that all their entries are refused.
 func (w *writer) refuse(refused any, err error) {
 	right, parent := rightOf(refused)
-	all := right != 0 && errors.Is(err, zk.ErrNoAuth)
+	wholeParent := right != 0 && errors.Is(err, zk.ErrNoAuth)
 	for _, u := range w.units {
 		if slices.ContainsFunc(u.ops, func(op any) bool {
 			r, p := rightOf(op)
-			return op == refused || all && p == parent && r == right
+			return op == refused || wholeParent && p == parent && r == right
 		}) {
 			w.refused[u.key] = err
 		}
@@ -278,8 +285,8 @@ func rightOf(op any) (right int, parent string) {
 	}
 }
 
-// unitFailed handles the failure of an operation on an entry, and returns what is
-// left to do if that is worth another attempt.
+// unitFailed handles the failure of an operation on an entry. It returns the units for
+// another attempt.
 func (w *writer) unitFailed(ctx context.Context, part []unit, op any, err error) ([]unit, error) {
 	create, isCreate := op.(*zk.CreateRequest)
 	switch {
@@ -287,7 +294,7 @@ func (w *writer) unitFailed(ctx context.Context, part []unit, op any, err error)
 		w.target.parents.remove(parentOf(create.Path))
 		return part, nil
 	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.newLists[create.Path]:
-		return nil, fmt.Errorf("%w: %s was created by another", registry.ErrConflict, create.Path)
+		return nil, fmt.Errorf("%w: another process created %s", registry.ErrConflict, create.Path)
 	case isCreate && errors.Is(err, zk.ErrNodeExists):
 		return w.removeDone(ctx, part)
 	case isCreate:
@@ -299,9 +306,8 @@ func (w *writer) unitFailed(ctx context.Context, part []unit, op any, err error)
 	}
 }
 
-// removeDone removes what is done already: nodes that are exactly as they would
-// be created, and are ours because their mark, or their session, is. Any
-// other node in the place of a new one is a conflict.
+// removeDone removes the creation of nodes that exist exactly as they would be created, and
+// are ours by their mark or session. Any other node of the same name is a conflict.
 func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 	units := make(map[string]unit) // by the name of the node that they create
 	var nodes []storedNode
@@ -312,7 +318,9 @@ func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 			nodes = append(nodes, storedNode{name: name})
 		}
 	}
-	err := each(ctx, nodes, func(ctx context.Context, n *storedNode) error { return w.loadNode(ctx, w.target.client, n) })
+	err := forEachNode(ctx, nodes, func(ctx context.Context, n *storedNode) error {
+		return w.loadNode(ctx, w.target.client, n)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +330,8 @@ func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 		switch {
 		case n.gone:
 		case n.denied != nil:
-			w.refused[u.key] = fmt.Errorf("%w: its node %.300q is in use by one that may not be read: %w", registry.ErrRefused, n.name, n.denied)
+			w.refused[u.key] = fmt.Errorf("%w: its node %.300q exists and may not be read: %w",
+				registry.ErrRefused, n.name, n.denied)
 		case !w.isDone(n, u):
 			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, n.name)
 		default:
@@ -332,18 +341,19 @@ func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 	return w.without(part, done), nil
 }
 
-// without returns units without the creation of nodes that exist, by their first operation.
-func (w *writer) without(part []unit, done map[any]bool) (left []unit) {
+// without returns the units without the creation of nodes that exist, by their first
+// operation. It leaves out units that have no other operation.
+func (w *writer) without(part []unit, done map[any]bool) (units []unit) {
 	for _, u := range part {
 		if done[u.ops[0]] {
-			_, rest := w.created(u)
-			u = newUnit(u.key, u.grows, rest...)
+			_, others := w.created(u)
+			u = newUnit(u.key, u.grows, others...)
 		}
 		if len(u.ops) > 0 {
-			left = append(left, u)
+			units = append(units, u)
 		}
 	}
-	return left
+	return units
 }
 
 // isDone reports whether a node is as a unit would create it.

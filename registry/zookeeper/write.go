@@ -12,15 +12,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A unit is the operations for one entry, which go into one transaction.
+// A unit is the operations for one entry, which belong to one transaction.
 type unit struct {
 	key     string
 	ops     []any
 	bytes   int  // size of the operations in a request
-	grows   int  // by how many bytes the list of the parent grows
+	grows   int  // by this number of bytes the list of the parent grows
 	creates bool // an entry that did not exist
-	deletes bool // an entry, and stores none in its place
-	old     any  // deletes the node that stays beside the new one if the parent has room for both; nil: none
+	deletes bool // an entry without storing another one
+
+	// deleteOld deletes the replaced node, which stays next to its replacement if the
+	// parent has room for both; nil: there is none.
+	deleteOld any
 }
 
 func newUnit(key string, grows int, ops ...any) unit {
@@ -31,12 +34,11 @@ func newUnit(key string, grows int, ops ...any) unit {
 	return u
 }
 
-// Write implements registry.Target. A change is one transaction, or several
-// if it is large: what is stored comes before what is deleted, and an entry
-// and what it replaces stay together. Missing parents are created and never
-// deleted.
+// Write implements registry.Target. A change is one transaction, or several if it is large.
+// Entries are stored before others are deleted. An entry and the node that it replaces are
+// in one transaction. Missing parents are created, and parents are never deleted.
 //
-// An entry over a limit of ZooKeeper or its clients is refused without a request.
+// An entry that exceeds a limit of ZooKeeper or its clients is refused without a request.
 // An entry is also refused if the server refuses one of its operations.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.write(ctx, change); err != nil {
@@ -70,8 +72,8 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	w.units = w.fit(w.remaining(units))
-	parts := split(w.units)
+	w.units = w.fitParent(w.remaining(units))
+	parts := splitUnits(w.units)
 	for i, part := range parts {
 		if err := w.apply(ctx, part, i, len(parts)); err != nil {
 			return err
@@ -80,6 +82,8 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	return w.refused.Err()
 }
 
+// checkOwners returns an error if a change deletes or replaces an entry that this owner may
+// not change.
 func (t *Target) checkOwners(change registry.Change) error {
 	for i, h := range change.Replaced() {
 		if h.Owner != t.owner && (i < len(change.Delete) || !h.Leaving && !t.opts.adopts(h.Owner)) {
@@ -89,7 +93,8 @@ func (t *Target) checkOwners(change registry.Change) error {
 	return nil
 }
 
-// prepare waits for admission, and writes the home before the first entry of a session.
+// prepare waits for admission, and writes the nodes of the home before the first entry of a
+// session.
 func (t *Target) prepare(ctx context.Context) error {
 	if t.opts.Unregistered {
 		return nil
@@ -117,15 +122,15 @@ type writer struct {
 	change     registry.Change
 	versions   map[string]int32 // of nodes by name; none if nodes have no data
 	newLists   map[string]bool  // paths of element lists that the change creates
-	fenceCheck []any            // the operations that come first in a transaction
+	fenceCheck []any            // first operations of each transaction
 	units      []unit
 	refused    registry.Refused
-	noLedger   bool // the group has no node in the ledger that could be deleted
+	noLedger   bool // the group has no node in the ledger to be deleted
 }
 
-// readVersions returns the versions of the nodes that the change replaces or
-// deletes, by name, after a check that they still hold the same. Nodes without
-// data cannot change, and have no version here.
+// readVersions returns, by name, the versions of the nodes that the change replaces or
+// deletes. It fails if one of them has changed. Nodes without data cannot change, and are
+// left out.
 func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 	if !w.layout.HasData() {
 		return map[string]int32{}, nil
@@ -135,11 +140,11 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 		if w.isElement(h.Entry) {
 			continue
 		}
-		if name, err := w.nodeName(h); err == nil { // else it is refused later
+		if name, err := w.nodeName(h); err == nil { // otherwise it is refused later
 			olds = append(olds, storedNode{name: name, entry: h})
 		}
 	}
-	err := each(ctx, olds, func(ctx context.Context, n *storedNode) (err error) {
+	err := forEachNode(ctx, olds, func(ctx context.Context, n *storedNode) (err error) {
 		n.node, err = w.target.client.get(ctx, w.path(n.name))
 		return err
 	})
@@ -156,8 +161,9 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 	return versions, nil
 }
 
-// unchanged reports whether a node still is what was held. What was written
-// and not read since has no version: then its content is compared.
+// unchanged reports whether a node still stores the entry that the change replaces or
+// deletes. An entry that was written and not read since has no version: then its content is
+// compared.
 func (w *writer) unchanged(n storedNode) bool {
 	if n.entry.Version != 0 {
 		return n.node.stat.Mzxid == n.entry.Version
@@ -166,7 +172,7 @@ func (w *writer) unchanged(n storedNode) bool {
 	return now.Value == n.entry.Value
 }
 
-// plan turns the change into operations, in the order they are to be applied.
+// plan returns the operations of the change in the order in which they are applied.
 func (w *writer) plan(ctx context.Context) ([]unit, error) {
 	var units []unit
 	foreign, err := w.foreignNode(ctx)
@@ -186,7 +192,7 @@ func (w *writer) plan(ctx context.Context) ([]unit, error) {
 	}
 	for _, h := range slices.Backward(w.change.Delete) {
 		if w.isElement(h.Entry) {
-			continue // others may refer to it by now, so an element stays
+			continue // an element stays, because others may refer to it
 		}
 		u, err := w.remove(h)
 		if err != nil {
@@ -200,8 +206,8 @@ func (w *writer) plan(ctx context.Context) ([]unit, error) {
 	return units, nil
 }
 
-// store returns the unit that stores an entry. foreign is why no new entry may be
-// stored; nil if one may.
+// store returns the unit that stores an entry. Foreign is why no new entry may be stored;
+// nil if new entries may be stored.
 func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
 	switch {
 	case foreign != nil && put.Adds():
@@ -219,12 +225,13 @@ func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (
 	return u, err
 }
 
-// isBesideAll reports whether an entry replaces no node: none is there, or that of another
-// owner, which leaves, stays.
-func (w *writer) isBesideAll(put registry.Write) bool {
+// replacesNothing reports whether an entry replaces no node: there is none, or the node
+// stays that another owner leaves.
+func (w *writer) replacesNothing(put registry.Write) bool {
 	return put.Old == nil || put.Old.Leaving && w.layout.Replaces() == metadata.Overlapping
 }
 
+// put returns the unit that stores an entry in its own node.
 func (w *writer) put(put registry.Write) (unit, error) {
 	name, data, err := w.layout.Node(put.New)
 	if err != nil {
@@ -235,7 +242,7 @@ func (w *writer) put(put registry.Write) (unit, error) {
 	}
 	key, path := put.New.Key, w.path(name)
 	create := w.create(path, data)
-	if w.isBesideAll(put) {
+	if w.replacesNothing(put) {
 		u := newUnit(key, listedSize(name), create...)
 		u.creates = true
 		return u, nil
@@ -247,22 +254,22 @@ func (w *writer) put(put registry.Write) (unit, error) {
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
 	case oldPath != path && put.KeepOld:
 		u := newUnit(key, listedSize(name), create...)
-		u.old = old.ops[0]
+		u.deleteOld = old.ops[0]
 		return u, nil
 	case oldPath != path:
 		return newUnit(key, listedSize(name)+old.grows, append(create, old.ops[0])...), nil
 	case !put.Old.Live, w.layout.Replaces() == metadata.Recreated:
 		return newUnit(key, 0, append(old.ops, create...)...), nil
 	case !w.layout.HasData():
-		return unit{}, nil // the name is all there is, and it is there
+		return unit{}, nil // the name is the whole entry, and exists
 	default:
 		return newUnit(key, 0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
 	}
 }
 
-// create returns the operations that create a node. One with data is created empty
-// and then set: so its version differs from that of a node which another has just
-// created in its place, and operations on ours, which name the version, spare that.
+// create returns the operations that create a node. A node with data is created empty and
+// then set, so that its version differs from that of a node that another process has just
+// created in its place. Later operations name the version, so that they change only ours.
 func (w *writer) create(path string, data []byte) []any {
 	ops := []any{&zk.CreateRequest{Path: path, Acl: w.target.home.acl, Flags: w.target.ephemerals.flags()}}
 	if w.layout.HasData() {
@@ -272,13 +279,14 @@ func (w *writer) create(path string, data []byte) []any {
 }
 
 // created returns the data of the node that a unit creates, and the unit's other operations.
-func (w *writer) created(u unit) (data []byte, rest []any) {
+func (w *writer) created(u unit) (data []byte, others []any) {
 	if !w.layout.HasData() {
 		return nil, u.ops[1:]
 	}
 	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // by create
 }
 
+// remove returns the unit that deletes the node of an entry.
 func (w *writer) remove(h registry.Stored) (unit, error) {
 	name, err := w.nodeName(h)
 	if err != nil {
@@ -287,7 +295,7 @@ func (w *writer) remove(h registry.Stored) (unit, error) {
 	return newUnit(h.Key, -listedSize(name), &zk.DeleteRequest{Path: w.path(name), Version: w.version(name)}), nil
 }
 
-// checkSuccessors returns operations that check that the entries which replaced one
+// checkSuccessors returns operations that check whether the replacements of a deleted entry
 // exist, if replacements overlap.
 func (w *writer) checkSuccessors(h registry.Stored) []any {
 	if w.layout.Replaces() != metadata.Overlapping {
@@ -295,7 +303,8 @@ func (w *writer) checkSuccessors(h registry.Stored) []any {
 	}
 	var ops []any
 	want := w.change.Want
-	for i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare); i < len(want) && want[i].Key == h.Key; i++ {
+	i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare)
+	for ; i < len(want) && want[i].Key == h.Key; i++ {
 		if name, _, err := w.layout.Node(want[i]); err == nil {
 			ops = append(ops, &zk.CheckVersionRequest{Path: w.path(name), Version: -1})
 		}
@@ -303,6 +312,7 @@ func (w *writer) checkSuccessors(h registry.Stored) []any {
 	return ops
 }
 
+// version returns the expected version of a node; -1 for any.
 func (w *writer) version(name string) int32 {
 	if v, ok := w.versions[name]; ok {
 		return v
