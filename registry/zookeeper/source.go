@@ -16,51 +16,53 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// Format is a format that a Source reads: where its entries are stored and how they
-// are decoded.
+// Format is a format that a Source reads: where its entries are stored, and how they are
+// decoded.
 type Format interface {
 	Layout
 
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
-	// Place returns where the services lie that it decodes.
+	// Place returns the place of the services that it decodes.
 	Place() registry.Place
 
-	// Decode returns the services that entries report. An entry that cannot be
-	// decoded is an error of its own and does not affect others.
+	// Decode returns the services that entries report. An entry that cannot be decoded is
+	// returned with its error, and does not affect others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
-// Ruled is implemented by formats whose consumers follow rules that a Source does not.
+// Ruled is implemented by formats whose consumers follow rules that a Source ignores.
 type Ruled interface {
-	// Rules returns the paths whose nodes are rules for the services in a parent of
-	// this name.
+	// Rules returns the paths whose nodes are rules for the services in a parent of this
+	// name.
 	Rules(name string) []string
 }
 
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats  []Format
-	Interest *registry.Interest // names of parents, in place of listing the roots; nil: all
+	Interest *registry.Interest // names of parents, instead of a list of the roots; nil: all
 	Log      *slog.Logger       // nil: none
-	Asker    dependency.Asker   // fetches the documents that ZooKeeper does not store; nil: they are not fetched
 
-	Elsewhere bool // Asker fetches all documents
+	// Asker fetches the documents that ZooKeeper does not store, or all documents if
+	// Elsewhere is set; nil: they are not fetched.
+	Asker     dependency.Asker
+	Elsewhere bool
 
-	// Client is read over, as by a process that also writes over its session; the caller
-	// closes it after Run. It is asked for until it is there. Nil: the source has
-	// connections of its own.
+	// Client returns the client that the source reads over, for a process that also writes
+	// over its session. It is called again after an error. The caller closes the client
+	// after Run. Nil: the source makes its own connections.
 	Client func() (*Client, error)
 }
 
-// Source reports to a table what providers register in ZooKeeper. It watches the
-// parents of its formats over a connection of its own, and reads all of them
-// anew over each further one, because watches end with their connection.
+// Source reports to a table what providers register in ZooKeeper. It watches the parents of
+// its formats over its own connection. After a reconnect it reads all of them again, because
+// watches end with their connection.
 //
-// If a parent is denied, or the root of a format is denied or was deleted, its
-// services are kept and unknown; all others continue. A deleted root
-// does not count as empty, because an operator's mistake looks the same.
+// If a parent is denied, or the root of a format is denied or was deleted, its services are
+// kept and unknown. All other services are kept up to date. A deleted root does not count as
+// empty, because an operator may have deleted it by mistake.
 type Source struct {
 	conn Options
 	opts SourceOptions
@@ -78,7 +80,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	}
 	for _, f := range opts.Formats {
 		if strings.Count(f.Parents(), "*") != 1 {
-			return nil, fmt.Errorf("zookeeper: format %s: parents %q: want one *", f.Kind(), f.Parents())
+			return nil, fmt.Errorf("zookeeper: format %s: parents must have one * (got %q)", f.Kind(), f.Parents())
 		}
 	}
 	if _, _, err := addresses(conn.Servers); err != nil {
@@ -99,8 +101,8 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	return s, nil
 }
 
-// followedBy returns the state of a client that takes the place of another, with the
-// sessions of both. A client that has not connected yet has the last session.
+// followedBy returns the state of the next client of a source, with the sessions of all its
+// clients. Before that client has connected, it has the last session.
 func (s State) followedBy(next State) State {
 	sessions := s.Sessions
 	if next.Session != 0 && next.Session != s.Session {
@@ -120,7 +122,7 @@ func (s *Source) State() State {
 	return s.state
 }
 
-// Recheck starts a full reading over a new connection. It does not block.
+// Recheck starts a full read over a new connection. It does not block.
 func (s *Source) Recheck() { wake(s.rechecks) }
 
 // Run implements registry.Source.
@@ -138,37 +140,37 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 }
 
 const (
-	collectTime    = 10 * time.Millisecond // in which changes that follow another are collected
-	verifyInterval = 5 * time.Minute       // of full readings without a change
+	collectTime    = 10 * time.Millisecond // in which changes after a change are collected
+	verifyInterval = 5 * time.Minute       // of full reads without a change
 
-	retryInterval     = 15 * time.Second // between attempts to read what may not be read
-	oversizedInterval = 90 * time.Second // after several, of what is too large to be read
+	retryInterval     = 15 * time.Second // between attempts after a refusal
+	oversizedInterval = 90 * time.Second // after several refusals because of the size
 
-	documentsTimeout = 10 * time.Second // of a first reading, to wait for documents
+	documentsTimeout = 10 * time.Second // of the wait for documents at the first read
 
-	unusedWatches = 256 // that a connection may have
+	unusedWatches = 256 // bound of a connection
 )
 
 // errRecheck means that Recheck was called.
-var errRecheck = errors.New("everything is being read anew, as was asked for")
+var errRecheck = errors.New("full read requested")
 
-// A sourceRun is the state of one Run. Only Run's goroutine touches it; others
-// hand over their results.
+// A sourceRun is the state of one Run, owned by its goroutine. Other goroutines pass their
+// results to it.
 type sourceRun struct {
 	*Source
 	roots     []*root
 	documents *documents
 	failures  int    // connections in a row that ended too soon
-	avoid     string // the server that this does not use
+	avoid     string // server that the next connection does not use; empty: none
 
 	table       *registry.Table
 	tableWriter *registry.TableWriter
 
 	// For one connection.
 	tree     *treeReader
-	answered time.Time // when the server first answered; zero: it has not
-	whole    bool      // the table has everything
-	reread   bool      // everything is to be read again
+	answered time.Time // of the first answer of the server; zero: none
+	complete bool      // the table has everything that this connection read
+	reread   bool      // everything has to be read again
 }
 
 func newSourceRun(s *Source, table *registry.Table) *sourceRun {
@@ -181,10 +183,10 @@ func newSourceRun(s *Source, table *registry.Table) *sourceRun {
 	return r
 }
 
-// connectionLost reports the end of a connection and waits before the next. The first
-// failure in a row is a warning. After a connection that lasted since the server
-// answered, the next follows at once. After an attempt that took long, it follows soon:
-// the client has dialed all that time.
+// connectionLost reports the end of a connection and waits before the next one. The first
+// failure in a row is a warning. If the connection lasted after the first answer, the next
+// one follows at once. After an attempt that took long it follows soon, because the client
+// dialed all that time.
 func (r *sourceRun) connectionLost(ctx context.Context, err error, took time.Duration) {
 	r.table.Stale(err)
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}
@@ -201,7 +203,7 @@ func (r *sourceRun) connectionLost(ctx context.Context, err error, took time.Dur
 		level = slog.LevelWarn
 	}
 	if lasted {
-		r.opts.Log.Log(ctx, level, "zookeeper connection lost, connecting again", "err", err)
+		r.opts.Log.Log(ctx, level, "zookeeper connection lost, reconnecting", "err", err)
 		return
 	}
 	pause := wait.Spread(r.failures)
@@ -209,14 +211,13 @@ func (r *sourceRun) connectionLost(ctx context.Context, err error, took time.Dur
 	registry.Sleep(ctx, pause)
 }
 
-// connection reads and follows the tree over one connection, and returns why
-// it ended.
+// connection reads and follows the tree over one connection, and returns why it ended.
 func (r *sourceRun) connection(ctx context.Context) error {
 	outer := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	select {
-	case <-r.rechecks: // this connection does it
+	case <-r.rechecks: // this connection reads everything
 	default:
 	}
 	w, closed, err := r.watcher(end) //nolint:contextcheck // its client ends by closed, below
@@ -231,7 +232,7 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	}
 	r.answered = time.Now()
 	r.table.Dialed()
-	r.whole = false
+	r.complete = false
 	r.documents.connect(w)
 	defer r.documents.fetcher.Wait()
 	defer end(nil)
@@ -245,8 +246,8 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	}
 }
 
-// watcher returns a watcher over the next connection, and a function that ends it, and
-// a connection that is shared if it says so. Once that has ended it calls end.
+// watcher returns a watcher over the next connection, and a function that ends it, see
+// share. It calls end when the connection has ended.
 func (r *sourceRun) watcher(end context.CancelCauseFunc) (w *watcher, closed func(connected bool), err error) {
 	events := newWatchEvents(make(chan struct{}, 1))
 	if r.opts.Client == nil {
@@ -265,18 +266,18 @@ func (r *sourceRun) watcher(end context.CancelCauseFunc) (w *watcher, closed fun
 	return w, closed, nil
 }
 
-// observer returns what is called with the states of a connection.
+// observer returns the function that is called with the states of a connection.
 func (r *sourceRun) observer() func(State) {
 	return func(state State) {
 		r.conn.Observe(state)
-		if state.Sessions == 0 && state.LastError != "" { // readers see it before the first request times out
+		if state.Sessions == 0 && state.LastError != "" { // show it before the first request times out
 			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
 }
 
-// connectionOptions returns the options of the next connection. After Recheck it goes
-// to another server if there are several, so that none confirms its own answers.
+// connectionOptions returns the options of the next connection. After Recheck it uses another
+// server if there are several, so that no server confirms its own answers.
 func (r *sourceRun) connectionOptions() Options {
 	o, avoid := r.conn, r.avoid
 	r.avoid = ""
@@ -284,23 +285,23 @@ func (r *sourceRun) connectionOptions() Options {
 	servers, chroot, err := addresses(o.Servers)
 	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
 	if err != nil || avoid == "" || len(others) == 0 {
-		return o // dial returns the error
+		return o // dial returns the error, if there is one
 	}
 	others[len(others)-1] += chroot
 	o.Servers = others
 	return o
 }
 
-// follow applies changes until the connection ends, and returns why; nil
-// if everything is to be read again.
+// follow applies changes until the connection ends, and returns why it ended; nil if
+// everything has to be read again.
 func (r *sourceRun) follow(ctx context.Context) error {
-	verify, retry, due := time.NewTimer(verifyInterval), time.NewTicker(retryInterval), time.NewTimer(0)
+	verify, retry, fetchDue := time.NewTimer(verifyInterval), time.NewTicker(retryInterval), time.NewTimer(0)
 	defer verify.Stop()
 	defer retry.Stop()
-	defer due.Stop()
-	var last time.Time // the first change is applied at once, those that follow it together
+	defer fetchDue.Stop()
+	var last time.Time // the first change is applied at once, and those that follow it together
 	for !r.reread {
-		r.documents.fetch(ctx, due)
+		r.documents.fetch(ctx, fetchDue)
 		var err error
 		select {
 		case <-ctx.Done():
@@ -314,7 +315,7 @@ func (r *sourceRun) follow(ctx context.Context) error {
 			err = r.retry(ctx)
 		case <-r.opts.Interest.Changed():
 			err = r.interestChanged(ctx)
-		case <-due.C:
+		case <-fetchDue.C:
 		case result := <-r.documents.fetcher.Results():
 			r.fetched(result)
 		case <-r.tree.events.ready:
@@ -330,7 +331,7 @@ func (r *sourceRun) follow(ctx context.Context) error {
 }
 
 // checkWatches returns an error, which ends the connection, if most of its watches are
-// not used any more: a watch cannot be withdrawn, and uses memory of the server.
+// obsolete: a watch cannot be removed, and uses memory of the server.
 func (r *sourceRun) checkWatches() error {
 	used := len(r.documents.awaited)
 	for _, root := range r.roots {
@@ -340,16 +341,16 @@ func (r *sourceRun) checkWatches() error {
 		}
 	}
 	if armed := r.tree.events.armedCount(); armed > 2*used+unusedWatches {
-		return fmt.Errorf("%d of %d watches are for what is no more", armed-used, armed)
+		return fmt.Errorf("%d of %d watches are obsolete", armed-used, armed)
 	}
 	return nil
 }
 
-// applyEvents reads what the watches reported.
+// applyEvents reads the nodes of which the watches reported changes.
 func (r *sourceRun) applyEvents(ctx context.Context) error {
 	paths, broken := r.tree.events.drain()
 	if state := r.tree.client.State(); broken || !state.Connected {
-		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
+		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "closed by the server"))
 	}
 	for _, root := range r.roots {
 		if err := r.readChanged(ctx, root, paths); err != nil {
@@ -362,7 +363,7 @@ func (r *sourceRun) applyEvents(ctx context.Context) error {
 
 // fetched applies the result of fetching a document.
 func (r *sourceRun) fetched(result dependency.Result) {
-	if !r.documents.accept(result) || !r.whole {
+	if !r.documents.accept(result) || !r.complete {
 		return
 	}
 	for _, root := range r.roots {

@@ -13,15 +13,14 @@ import (
 
 // SourceReport is the result of Check.
 type SourceReport struct {
-	State   State
-	Parents int      // in the roots of all formats
+	State   State    // of the connection
+	Parents int      // number of parents in the roots of all formats
 	Absent  []string // roots that do not exist
-	Denied  Denied   // of the parents
-	Rules   []string // paths with rules that are not followed, see Ruled
+	Denied  Denied   // parents that may not be listed
+	Rules   []string // paths with rules that the source ignores, see Ruled
 }
 
-// Check lists the root of every format and the parents in it, over a connection of its
-// own, and returns the state of that.
+// Check lists the root of every format, and the parents in it, over its own connection.
 func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	var r SourceReport
 	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
@@ -55,8 +54,8 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	return r, nil
 }
 
-// rulesOf returns the paths with rules for the services of a format. Those that may not
-// be read are left out.
+// rulesOf returns the paths with rules for the services of a format. Paths that may not be
+// read are left out.
 func rulesOf(ctx context.Context, c *Client, f Format, names []string) ([]string, error) {
 	ruled, ok := f.(Ruled)
 	if !ok {

@@ -16,27 +16,30 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries are decoded with documents that are stored
-// elsewhere.
+// HasDependencies is a Format whose entries are decoded with documents, which are stored
+// separately.
 type HasDependencies interface {
 	Format
 
 	// Dependencies returns the documents that entries depend on.
 	Dependencies(entries []registry.Entry) []metadata.Ref
 
-	// Places returns the paths at which a document may be stored, of which the first that
-	// exists counts; none for a document that ZooKeeper does not store.
+	// Places returns the paths at which a document may be stored. The first path that
+	// exists counts. A document that ZooKeeper does not store has none.
 	Places(ref metadata.Ref) []string
 }
 
-// documents reads the documents that the entries of roots depend on.
+// documents reads the documents on which the entries of roots depend. The goroutine of the
+// source owns it.
 type documents struct {
-	roots   []*root
-	set     *dependency.Set
-	awaited map[string][]metadata.Ref // by the path at which a document may be created; several groups may have one
-	log     *slog.Logger
-
+	roots     []*root
+	set       *dependency.Set
+	log       *slog.Logger
 	elsewhere bool // no document is stored in this ZooKeeper
+
+	// awaited has missing documents by the paths at which they may be created. Documents of
+	// several groups may have one path.
+	awaited map[string][]metadata.Ref
 
 	// For one connection.
 	watcher *watcher
@@ -52,8 +55,8 @@ func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool
 	}
 }
 
-// connect makes all documents be read over another connection. The caller waits for the
-// fetcher at its end.
+// connect continues to fetch documents over a new connection. The caller waits for the
+// fetcher when the connection has ended.
 func (d *documents) connect(w *watcher) {
 	d.watcher = w
 	d.fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
@@ -73,8 +76,8 @@ func (d *documents) places(ref metadata.Ref) []string {
 	return nil
 }
 
-// read reads a document. One that does not exist, or is empty as a node is before it is
-// written, is watched for.
+// read reads a document. It watches for a document that does not exist, or whose node is
+// still empty.
 func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) {
 	var missing, denied, never error
 	for _, path := range d.places(ref) {
@@ -85,7 +88,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 		case err == nil:
 			return string(n.data), nil
 		case errors.Is(err, zk.ErrNoAuth):
-			denied = fmt.Errorf("%s: %s", path, err.Error()) // it may be allowed later, so that it wraps no refusal
+			denied = fmt.Errorf("%s: %s", path, err.Error()) // not a refusal, because it may be allowed later
 		case errors.Is(err, registry.ErrRefused):
 			never = fmt.Errorf("%s: %w", path, err)
 		default:
@@ -95,8 +98,8 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 	return "", cmp.Or(denied, missing, never)
 }
 
-// Document returns a document that is stored at one of several paths, of which the first
-// that exists counts. The error of one that is not stored wraps dependency.ErrMissing.
+// Document returns a document that is stored at the first of several paths that exists. The
+// error wraps dependency.ErrMissing if the document is not stored.
 func (c *Client) Document(ctx context.Context, paths []string) (string, error) {
 	for _, path := range paths {
 		n, err := c.get(ctx, path)
@@ -113,7 +116,7 @@ func (c *Client) Document(ctx context.Context, paths []string) (string, error) {
 	return "", fmt.Errorf("%v %w", paths, dependency.ErrMissing)
 }
 
-// query makes a query; a node without data counts as missing.
+// query makes a query. A node without data counts as missing.
 func (d *documents) query(ctx context.Context, q query) (node, error) {
 	n, err := d.watcher.client.query(ctx, q)
 	if err == nil && len(n.data) == 0 {
@@ -122,6 +125,7 @@ func (d *documents) query(ctx context.Context, q query) (node, error) {
 	return n, err
 }
 
+// require requires the documents on which the entries of a parent depend.
 func (d *documents) require(p *parentNode) {
 	dependent, ok := p.root.format.(HasDependencies)
 	if !ok {
@@ -141,11 +145,14 @@ func (d *documents) require(p *parentNode) {
 	}
 }
 
+// release releases the documents of a group.
 func (d *documents) release(group registry.Group) { d.set.Want(time.Now(), group, nil) }
 
-// decode decodes a parent with the documents that are known, and adds what is unknown
-// because others are missing.
-func (d *documents) decode(dependent HasDependencies, p *parentNode, unknown map[string]error) ([]*registry.Service, []metadata.DecodeError) {
+// decode decodes a parent with the known documents. It adds the scopes that are unknown
+// because of missing documents.
+func (d *documents) decode(
+	dependent HasDependencies, p *parentNode, unknown map[string]error,
+) ([]*registry.Service, []metadata.DecodeError) {
 	services, failed := dependent.Decode(p.entries(&p.content, p.names()), d.set.Documents(p.group))
 	undecodable := d.set.Undecodable(failed, dependent.Dependencies)
 	p.lost = p.lost.Next(undecodable, p.reported.Services)
@@ -156,7 +163,7 @@ func (d *documents) decode(dependent HasDependencies, p *parentNode, unknown map
 	return services, failed
 }
 
-// fetch starts the fetches that are due, and sets a timer to the next.
+// fetch starts the fetches that are due, and sets a timer to the next one.
 func (d *documents) fetch(ctx context.Context, due *time.Timer) {
 	now := time.Now()
 	d.fetcher.Start(ctx, now)
@@ -171,7 +178,8 @@ func (d *documents) accept(result dependency.Result) bool {
 		return false
 	}
 	if result.Err != nil {
-		d.log.Warn("what an instance provides is not known", "group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
+		d.log.Warn("document of instances not fetched",
+			"group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
 	} else {
 		for _, path := range d.places(result.Ref) {
 			d.endAwait(path, func(ref metadata.Ref) bool { return ref == result.Ref })
@@ -180,22 +188,22 @@ func (d *documents) accept(result dependency.Result) bool {
 	return true
 }
 
-// removeUnused removes the paths of documents that no entry depends on any more.
+// removeUnused removes the paths of documents that no entry depends on.
 func (d *documents) removeUnused() {
 	for path := range d.awaited {
 		d.endAwait(path, func(ref metadata.Ref) bool { return !d.set.Wants(ref) })
 	}
 }
 
-// endAwait removes documents from those that may be created at a path.
+// endAwait removes documents that end the wait at a path.
 func (d *documents) endAwait(path string, ends func(metadata.Ref) bool) {
-	left := slices.DeleteFunc(d.awaited[path], ends)
-	if d.awaited[path] = left; len(left) == 0 {
+	remaining := slices.DeleteFunc(d.awaited[path], ends)
+	if d.awaited[path] = remaining; len(remaining) == 0 {
 		delete(d.awaited, path)
 	}
 }
 
-// changed makes the documents due whose nodes changed.
+// changed schedules the documents whose nodes changed.
 func (d *documents) changed(paths []string) {
 	for _, path := range paths {
 		for _, ref := range d.awaited[path] {
@@ -204,8 +212,8 @@ func (d *documents) changed(paths []string) {
 	}
 }
 
-// awaitAll waits until every document was fetched once, or a timeout. Otherwise many
-// services would be reported a moment after all others.
+// awaitAll waits until every document was fetched once, or for a timeout. Without it many
+// services would be reported a moment after the others.
 func (d *documents) awaitAll(ctx context.Context) error {
 	timeout, due := time.NewTimer(documentsTimeout), time.NewTimer(0)
 	defer timeout.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// readAll reads everything anew and replaces the table by it.
+// readAll reads everything and replaces the table.
 func (r *sourceRun) readAll(ctx context.Context) error {
 	r.tree.events.reset()
 	r.reread = false
@@ -27,7 +27,7 @@ func (r *sourceRun) readAll(ctx context.Context) error {
 		gone = append(gone, goneOfRoot...)
 	}
 	r.documents.removeUnused()
-	if !r.whole {
+	if !r.complete {
 		if err := r.documents.awaitAll(ctx); err != nil {
 			return err
 		}
@@ -36,13 +36,14 @@ func (r *sourceRun) readAll(ctx context.Context) error {
 		r.remove(p)
 	}
 	r.replaceTable(gone)
-	r.whole = true
+	r.complete = true
 	r.failures = 0
 	return nil
 }
 
-// RootAbsent is what is said of a root that does not exist.
-const RootAbsent = "does not exist, so that nothing is read there; check root of the bridge's formats or reads, unless the first provider has yet to register"
+// RootAbsent is the message about a root that does not exist.
+const RootAbsent = "does not exist, so that nothing is read there; " +
+	"check root of the bridge's formats or reads, unless no provider has registered yet"
 
 // parents returns the paths of the parents of a root, and reports whether it exists.
 func (r *sourceRun) parents(ctx context.Context, root *root) ([]string, error) {
@@ -57,8 +58,8 @@ func (r *sourceRun) parents(ctx context.Context, root *root) ([]string, error) {
 	return paths, err
 }
 
-// readRoot reads all parents of a root, or all that are known if it cannot be
-// listed, and returns those that do not exist any more.
+// readRoot reads all parents of a root, or the known ones if the root cannot be listed. It
+// returns the known parents that no longer exist.
 func (r *sourceRun) readRoot(ctx context.Context, root *root) (gone []*parentNode, err error) {
 	paths, err := r.parents(ctx, root)
 	switch {
@@ -77,7 +78,7 @@ func (r *sourceRun) readRoot(ctx context.Context, root *root) (gone []*parentNod
 	return root.without(paths), r.read(ctx, root, jobs)
 }
 
-// without returns the parents of a root that are not at some paths.
+// without returns the known parents of a root whose paths are not in a sorted list.
 func (r *root) without(paths []string) (gone []*parentNode) {
 	for path, p := range r.parents {
 		if _, exists := slices.BinarySearch(paths, path); !exists {
@@ -87,7 +88,8 @@ func (r *root) without(paths []string) (gone []*parentNode) {
 	return gone
 }
 
-// readNew lists the parents of a root, and reads those that are new.
+// readNew lists the parents of a root. It reads the new ones, and removes those that no
+// longer exist.
 func (r *sourceRun) readNew(ctx context.Context, root *root) error {
 	paths, err := r.parents(ctx, root)
 	if isLocal(err) {
@@ -98,8 +100,8 @@ func (r *sourceRun) readNew(ctx context.Context, root *root) error {
 		return err
 	}
 	if root.err != nil {
-		r.reread = true // what is missing now was not seen to be deleted
-		return nil      //nolint:nilerr // it is that of an earlier list
+		r.reread = true // parents that are missing now were not reported as deleted
+		return nil      //nolint:nilerr // the error of an earlier list
 	}
 	var jobs []*job
 	for _, p := range paths {
@@ -109,12 +111,12 @@ func (r *sourceRun) readNew(ctx context.Context, root *root) error {
 	}
 	for _, p := range root.without(paths) {
 		r.remove(p)
-		r.publishAs(p, registry.Reported{})
+		r.write(p, registry.Reported{})
 	}
 	return r.update(ctx, root, jobs)
 }
 
-// readChanged reads what watches reported of a root.
+// readChanged reads the parents and nodes of a root of which watches reported changes.
 func (r *sourceRun) readChanged(ctx context.Context, root *root, paths []string) error {
 	if slices.Contains(paths, root.path) {
 		if err := r.readNew(ctx, root); err != nil {
@@ -122,10 +124,10 @@ func (r *sourceRun) readChanged(ctx context.Context, root *root, paths []string)
 		}
 	}
 	jobs := make(map[*parentNode]*job)
-	of := func(path string) *job {
+	jobAt := func(path string) *job {
 		p := root.parents[path]
 		if p == nil {
-			return &job{} // of no parent of the root
+			return &job{} // dropped: the path is not that of a parent
 		}
 		if jobs[p] == nil {
 			jobs[p] = &job{parent: p}
@@ -133,18 +135,18 @@ func (r *sourceRun) readChanged(ctx context.Context, root *root, paths []string)
 		return jobs[p]
 	}
 	for _, p := range paths {
-		of(p).list = true               // a node was created or deleted, or the parent was
-		of(p + root.suffix).list = true // the parent may have been created with the node above it
+		jobAt(p).list = true               // a node or the parent was created or deleted
+		jobAt(p + root.suffix).list = true // the parent may have been created with the node above it
 		if root.format.HasData() {
-			node := of(parentOf(p))
-			node.only = append(node.only, baseOf(p))
+			j := jobAt(parentOf(p))
+			j.nodeNames = append(j.nodeNames, baseOf(p))
 		}
 	}
 	byPath := func(a, b *job) int { return cmp.Compare(a.parent.path, b.parent.path) }
 	return r.update(ctx, root, slices.SortedFunc(maps.Values(jobs), byPath))
 }
 
-// interestChanged reads what readers ask for now and did not before.
+// interestChanged reads the names that were added to the Interest.
 func (r *sourceRun) interestChanged(ctx context.Context) error {
 	for _, root := range r.roots {
 		if err := r.readNew(ctx, root); err != nil {
@@ -155,7 +157,7 @@ func (r *sourceRun) interestChanged(ctx context.Context) error {
 	return nil
 }
 
-// retry reads again what may not be read.
+// retry reads again the roots and parents that failed.
 func (r *sourceRun) retry(ctx context.Context) error {
 	now := time.Now()
 	for _, root := range r.roots {
@@ -178,7 +180,7 @@ func (r *sourceRun) retry(ctx context.Context) error {
 	return nil
 }
 
-// update reads parents of a root and publishes them.
+// update reads parents of a root, and writes them to the table.
 func (r *sourceRun) update(ctx context.Context, root *root, jobs []*job) error {
 	if err := r.read(ctx, root, jobs); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (r *sourceRun) update(ctx context.Context, root *root, jobs []*job) error {
 	return nil
 }
 
-// read reads parents of a root, and keeps their contents.
+// read reads parents of a root, and stores their contents.
 func (r *sourceRun) read(ctx context.Context, root *root, jobs []*job) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readAhead)
@@ -220,17 +222,18 @@ func (r *sourceRun) read(ctx context.Context, root *root, jobs []*job) error {
 	return nil
 }
 
-// rootFailed records why the parents of a root cannot be listed: what they hold
-// stays, and is unknown.
+// rootFailed marks a root as unknown because its parents cannot be listed. Their services
+// are kept.
 func (r *sourceRun) rootFailed(root *root, err error) {
 	if root.err == nil || root.err.Error() != err.Error() {
-		r.opts.Log.Warn("format not read", "format", root.format.Kind(), "root", root.path, "err", err)
+		r.opts.Log.Warn("root not read; its services are kept and unknown",
+			"format", root.format.Kind(), "root", root.path, "err", err)
 		r.tableWriter.Report(&root.reported, registry.Reported{Unknown: map[string]error{root.scope: err}})
 	}
 	root.err = err
 }
 
-// remove drops a parent that does not exist any more.
+// remove removes a parent that no longer exists.
 func (r *sourceRun) remove(p *parentNode) {
 	delete(p.root.parents, p.path)
 	if p.root.groups[p.group] == p {
@@ -239,15 +242,16 @@ func (r *sourceRun) remove(p *parentNode) {
 	}
 }
 
-// publish reports what is known of a parent now.
-func (r *sourceRun) publish(p *parentNode) { r.publishAs(p, r.reportOf(p)) }
+// publish writes a parent to the table as it was read last.
+func (r *sourceRun) publish(p *parentNode) { r.write(p, r.reportOf(p)) }
 
-func (r *sourceRun) publishAs(p *parentNode, now registry.Reported) {
+// write writes a report on a parent to the table.
+func (r *sourceRun) write(p *parentNode, now registry.Reported) {
 	r.tableWriter.Report(&p.reported, now)
 	r.tableWriter.Apply()
 }
 
-// reportOf returns the report on a parent.
+// reportOf returns the report on a parent as it was read last.
 func (r *sourceRun) reportOf(p *parentNode) registry.Reported {
 	services, failed := p.services, p.invalid
 	now := registry.Reported{Skipped: make(map[string]string), Unknown: make(map[string]error)}
@@ -267,7 +271,7 @@ func (r *sourceRun) reportOf(p *parentNode) registry.Reported {
 	return now
 }
 
-// replaceTable makes the table hold the services of all parents.
+// replaceTable replaces the table by the services of all parents.
 func (r *sourceRun) replaceTable(gone []*parentNode) {
 	for _, root := range r.roots {
 		for _, path := range slices.Sorted(maps.Keys(root.parents)) {
@@ -285,7 +289,7 @@ func (r *sourceRun) replaceTable(gone []*parentNode) {
 	r.tableWriter.Replace()
 }
 
-// names returns all names that readers of the Interest ask for.
+// names returns the names of all parents, and those of the Interest that have no answer yet.
 func (r *sourceRun) names() []string {
 	names := r.opts.Interest.Unreported()
 	for _, root := range r.roots {
@@ -296,18 +300,19 @@ func (r *sourceRun) names() []string {
 	return names
 }
 
+// answer answers names of the Interest.
 func (r *sourceRun) answer(names []string) {
 	r.tableWriter.Answer(names...)
 	r.tableWriter.Apply()
 }
 
-// stateOf returns why a name of the Interest is unknown, nil if the table has it. It
-// returns false until the name is read.
+// stateOf returns why a name of the Interest is unknown; nil if the table has its services.
+// It returns false until the name was read.
 func (r *sourceRun) stateOf(name string) (unknown error, ok bool) {
 	for _, root := range r.roots {
 		path := root.pathOf(name)
 		if _, ok := root.format.Group(path); !ok {
-			continue // no parent of this format can have the name
+			continue // a parent of this format cannot have the name
 		}
 		parent := root.parents[path]
 		switch {

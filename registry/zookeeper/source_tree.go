@@ -19,15 +19,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// ErrRootGone means that the root of a format existed and no longer does.
-var ErrRootGone = errors.New("the root has gone")
+// ErrRootGone means that the root of a format existed and no longer exists.
+var ErrRootGone = errors.New("the root was deleted")
 
 func errRootGone(root string) error {
-	return fmt.Errorf("zookeeper: %s: %w: what it held last is kept until it is back", root, ErrRootGone)
+	return fmt.Errorf("zookeeper: %s: %w: its services are kept until it exists again", root, ErrRootGone)
 }
 
-// isLocal reports whether an error concerns a part of the tree alone, and not the
-// connection.
+// isLocal reports whether an error concerns only a part of the tree, and not the connection.
 func isLocal(err error) bool {
 	return errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrRootGone)
 }
@@ -39,13 +38,13 @@ type root struct {
 	suffix  string // of the paths of parents, after the part that differs
 	scope   string // of the names of the services
 	existed bool
-	logged  bool  // that it does not exist
-	err     error // why the parents could not be listed
+	logged  bool  // the log has that the root does not exist
+	err     error // why the parents cannot be listed
 	retries retries
 	parents map[string]*parentNode
 	groups  map[registry.Group]*parentNode
 
-	reported registry.Reported // that the whole root is unknown
+	reported registry.Reported // whether the whole root is unknown
 }
 
 func newRoot(f Format) *root {
@@ -56,14 +55,14 @@ func newRoot(f Format) *root {
 	}
 }
 
-// splitPattern returns the path above the parents of a format, and what follows the part
-// of their paths that differs.
+// splitPattern returns the path above the parents of a format, and the suffix of their paths
+// after the part that differs.
 func splitPattern(f Parents) (root, suffix string) {
 	root, suffix, _ = strings.Cut(f.Parents(), "/*")
 	return cmp.Or(root, "/"), suffix
 }
 
-// parent returns the parent at a path, a new one if it is not known.
+// parent returns the parent at a path. It adds a parent that is not known.
 func (r *root) parent(path string) *parentNode {
 	if p := r.parents[path]; p != nil {
 		return p
@@ -98,7 +97,7 @@ type parentNode struct {
 	lost     dependency.Lost
 }
 
-// entries returns the entries that nodes of the parent store, in their order.
+// entries returns the entries that nodes of the parent store, in order.
 func (p *parentNode) entries(c *content, names []string) []registry.Entry {
 	out := make([]registry.Entry, 0, len(names))
 	for _, name := range names {
@@ -115,14 +114,14 @@ func (p *parentNode) entries(c *content, names []string) []registry.Entry {
 	return out
 }
 
-// retries counts the attempts to read what may not be read. Each is cheap, except of
-// what is larger than an answer may be: the server sends all of it.
+// retries counts the attempts to read a root or a parent that is refused. An attempt is
+// cheap, unless the answer exceeds the limit: the server sends all of it.
 type retries struct {
-	failures int // for that reason, in a row
+	failures int // in a row, because of the limit
 	next     time.Time
 }
 
-// due reports whether to read again what failed with an error; nil: it did not fail.
+// due reports whether to read again after an error; nil: there was none.
 func (r *retries) due(err error, now time.Time) bool {
 	switch {
 	case !errors.Is(err, errOversized):
@@ -136,14 +135,14 @@ func (r *retries) due(err error, now time.Time) bool {
 	return true
 }
 
-// content is what was read of a parent. It is never changed once made.
+// content is the content of a parent as last read. It is immutable.
 type content struct {
-	err    error                     // why the parent could not be listed; the rest is then as it was
-	nodes  map[string]registry.Entry // by name, of formats whose nodes have data
-	failed map[string]error          // why nodes could not be read, by name; they are as they were
-	count  int                       // of nodes
+	err    error                     // why the parent could not be listed; the nodes are then those of an earlier read
+	nodes  map[string]registry.Entry // by name, for formats whose nodes have data
+	failed map[string]error          // by name, why a node could not be read; its entry is that of an earlier read
+	count  int                       // number of nodes
 
-	// Decoded, of formats without dependencies.
+	// Decoded, for formats without dependencies.
 	services []*registry.Service
 	invalid  []metadata.DecodeError
 }
@@ -168,12 +167,12 @@ func (c *content) names() []string {
 	return names
 }
 
-// A job is a reading of a parent.
+// A job is a read of a parent.
 type job struct {
-	parent *parentNode
-	list   bool     // list it, and read new nodes
-	full   bool     // read all nodes
-	only   []string // read these nodes
+	parent    *parentNode
+	list      bool     // list the parent, and read new nodes
+	full      bool     // read all nodes
+	nodeNames []string // read these nodes
 
 	content
 	rootGone bool
@@ -185,8 +184,8 @@ type treeReader struct {
 	opts *SourceOptions
 }
 
-// parents returns the paths of the parents of a root, and watches for others. With an
-// Interest they are the parents of its names, whether they exist or not.
+// parents returns the paths of the parents of a root, and watches for changes of the list.
+// With an Interest it returns the paths of its names, whether the parents exist or not.
 func (t *treeReader) parents(ctx context.Context, root *root) ([]string, error) {
 	names, err := t.names(ctx, root)
 	switch {
@@ -195,7 +194,7 @@ func (t *treeReader) parents(ctx context.Context, root *root) ([]string, error) 
 	case errors.Is(err, zk.ErrNoNode):
 		if !root.logged {
 			root.logged = true
-			t.opts.Log.Warn("root does not exist; nothing is read there until somebody registers, or root is mended", "root", root.path)
+			t.opts.Log.Warn("root does not exist; nothing is read there until a provider registers", "root", root.path)
 		}
 		return nil, nil
 	case err != nil:
@@ -212,9 +211,11 @@ func (t *treeReader) parents(ctx context.Context, root *root) ([]string, error) 
 	return out, nil
 }
 
+// names returns the names of the parents of a root. It fails with zk.ErrNoNode if the root
+// does not exist and there is no Interest, or no longer exists.
 func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 	if t.opts.Interest != nil {
-		names := t.opts.Interest.Names() // first: of a root that cannot be read they are reported as unknown
+		names := t.opts.Interest.Names() // before the query: if the root cannot be read, they are unknown
 		n, err := t.query(ctx, query{path: root.path})
 		if err != nil {
 			return nil, err
@@ -230,7 +231,7 @@ func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 	return n.children, err
 }
 
-// read reads a parent. What may not be read of it is kept.
+// read reads a parent. Nodes that may not be read are kept as they were.
 func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) error {
 	p := j.parent
 	j.content = p.content
@@ -245,7 +246,7 @@ func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) erro
 		}
 		j.err = nil
 	}
-	if len(names) == 0 && p.count > 0 { // if the root was deleted, its watch may fire later
+	if len(names) == 0 && p.count > 0 { // the watch of a deleted root may fire later
 		if gone, err := t.isGone(ctx, p.root); gone || err != nil {
 			j.rootGone = gone
 			return err
@@ -260,9 +261,9 @@ func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) erro
 	return nil
 }
 
-// list lists a parent and watches it, or for its creation if it does not exist. If all
-// parents are listed, the list of the root reports one that is created with the
-// node above it.
+// list lists a parent and watches it, or watches for its creation if it does not exist.
+// Without an Interest, the list of the root reports a parent that is created with the node
+// above it.
 func (t *treeReader) list(ctx context.Context, p *parentNode) ([]string, error) {
 	for {
 		n, err := t.query(ctx, query{path: p.path, kind: ofChildren})
@@ -289,14 +290,14 @@ func (t *treeReader) list(ctx context.Context, p *parentNode) ([]string, error) 
 	}
 }
 
-// isGone reports whether a root that existed was deleted: then no provider removed the
-// parents that were deleted with it.
+// isGone reports whether a root that existed was deleted. Then no provider deregistered
+// what was deleted with it.
 func (t *treeReader) isGone(ctx context.Context, root *root) (bool, error) {
 	stat, err := t.client.exists(ctx, root.path)
 	return err == nil && stat == nil && root.existed, err
 }
 
-// load sets the content of a parent, and reads the nodes that are due, if they have data.
+// load sets the content of a job, and reads its nodes if they have data.
 func (t *treeReader) load(ctx context.Context, j *job, names []string, slots chan struct{}) error {
 	p, format := j.parent, j.parent.root.format
 	if j.count = len(names); !format.HasData() {
@@ -307,17 +308,17 @@ func (t *treeReader) load(ctx context.Context, j *job, names []string, slots cha
 	for _, name := range others {
 		j.nodes[name], _ = format.Entry(p.group, name, nil)
 	}
-	var due []string
+	var toRead []string
 	for _, name := range own {
 		before, known := p.nodes[name]
 		if known {
 			j.nodes[name] = before
 		}
-		if !known || j.full || p.failed[name] != nil || slices.Contains(j.only, name) {
-			due = append(due, name)
+		if !known || j.full || p.failed[name] != nil || slices.Contains(j.nodeNames, name) {
+			toRead = append(toRead, name)
 		}
 	}
-	err := t.loadNodes(ctx, j, due, slots)
+	err := t.loadNodes(ctx, j, toRead, slots)
 	j.count = len(j.nodes)
 	return err
 }
@@ -335,7 +336,7 @@ func (t *treeReader) loadNodes(ctx context.Context, j *job, names []string, slot
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, zk.ErrNoNode): // the watch of the parent fires, and the next list is without it
+			case errors.Is(err, zk.ErrNoNode): // the watch of the parent fires, and the next list omits it
 				if j.list {
 					delete(j.nodes, name)
 				}
@@ -352,8 +353,8 @@ func (t *treeReader) loadNodes(ctx context.Context, j *job, names []string, slot
 	return group.Wait()
 }
 
-// ownNames splits the nodes of a parent into those that a format reads and others. A
-// parent without nodes of the format has no others.
+// ownNames splits the nodes of a parent into those that a format reads and others. If no
+// node is of the format, there are no others.
 func ownNames(f Format, names []string) (own, others []string) {
 	named, ok := f.(Named)
 	if !ok {
