@@ -1,17 +1,8 @@
 package nacos
 
 import (
-	"cmp"
 	"crypto/sha256"
-	"errors"
-	"math"
-	"net"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
-
-	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
@@ -144,107 +135,4 @@ func (w *watchedService) renew() {
 		w.former = w.stamp
 	}
 	w.listed, w.session = false, session{}
-}
-
-// A snapshot is what an answer or a push reports of a service.
-type snapshot struct {
-	stamp     uint64 // the server's clock, in ms
-	instances []instance
-	sum       [sha256.Size]byte // of the instances
-	protected error             // the health of some is unknown
-}
-
-// errProtected says that a server does not tell whether instances can be called.
-var errProtected = errors.New("Nacos protects this service: no larger share of its instances is healthy than its protection threshold, " + //nolint:staticcheck // a name
-	"so that it shows the others as healthy too; their entries stay, and none is added; repair or deregister them, or lower the threshold")
-
-// An instance is an enabled instance in canonical form.
-type instance struct {
-	key, text string
-	err       error // why it is invalid; text is empty then
-}
-
-// newSnapshot returns the enabled instances in canonical form: answers leave out
-// the others, pushes do not. Connections that overlap publish an address twice;
-// of these instances the one that may be called comes first.
-func newSnapshot(info *model.Service) snapshot {
-	t := snapshot{stamp: info.LastRefTime}
-	if info.ReachProtectionThreshold {
-		t.protected = errProtected
-	}
-	for _, h := range info.Hosts {
-		if h.Enable {
-			t.instances = append(t.instances, toInstance(h))
-		}
-	}
-	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
-	sum := sha256.New()
-	for _, in := range t.instances {
-		sum.Write([]byte(in.key + "\n" + in.text + "\n"))
-	}
-	sum.Sum(t.sum[:0])
-	return t
-}
-
-func toInstance(h model.Instance) instance {
-	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
-	if h.Port > math.MaxUint16 {
-		return instance{key: clip(key), err: errors.New("no such port")}
-	}
-	in := fromModel(h)
-	in.Enabled = in.Weight > 0
-	return instance{key: in.Key(), text: in.String()}
-}
-
-// An inbox holds the pushes of one connection until the reader handles them. Of
-// each service it holds the newest.
-type inbox struct {
-	ready chan struct{}
-
-	mu     sync.Mutex
-	latest map[serviceKey]notice
-}
-
-// A notice is what pushes reported of a service.
-type notice struct {
-	snapshot snapshot
-	mixed    bool // by their order it is unclear which is the newest
-}
-
-// maxNotices bounds an inbox. Pushes beyond it are lost; the services are
-// verified later anyway.
-const maxNotices = 1 << 17
-
-func newInbox() *inbox {
-	return &inbox{ready: make(chan struct{}, 1), latest: make(map[serviceKey]notice)}
-}
-
-// put adds a push. Only the goroutine that receives calls it.
-func (i *inbox) put(k serviceKey, t snapshot) {
-	i.mu.Lock()
-	old, ok := i.latest[k]
-	n := notice{snapshot: t}
-	switch {
-	case ok && t.stamp <= old.snapshot.stamp && t.sum != old.snapshot.sum:
-		n = notice{snapshot: old.snapshot, mixed: true}
-	case ok:
-		n.mixed = old.mixed
-	}
-	if ok || len(i.latest) < maxNotices {
-		i.latest[k] = n
-	}
-	i.mu.Unlock()
-	select {
-	case i.ready <- struct{}{}:
-	default:
-	}
-}
-
-// drain removes and returns the notices.
-func (i *inbox) drain() map[serviceKey]notice {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	latest := i.latest
-	i.latest = make(map[serviceKey]notice)
-	return latest
 }
