@@ -21,7 +21,7 @@ func TestPreflight_MissingNamespace(t *testing.T) {
 	}{
 		shop:              {0, "√ write"},
 		"elsewhere":       {1, "the namespace does not exist"},
-		"name-of-" + shop: {1, fmt.Sprintf("is the name of the one with the id %q", shop)},
+		"name-of-" + shop: {1, fmt.Sprintf("is the name of the namespace with the id %q", shop)},
 	} {
 		bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:

@@ -59,7 +59,7 @@ func TestPreflight_MissingNamespace(t *testing.T) {
 	w := serveNacos(t, server)
 	for _, conf := range []func(string) string{w.conf, w.source} {
 		do(t, "preflight", "-f", conf(", namespace: Production")).want(t, exitFindings,
-			`× list`, `the namespace does not exist: "Production" is the name of the one with the id "5f3c"`, "write the id of the namespace as nacos.namespace")
+			`× list`, `the namespace does not exist: "Production" is the name of the namespace with the id "5f3c"`, "write the id of the namespace as nacos.namespace")
 		do(t, "preflight", "-f", conf(", namespace: Test")).want(t, exitFindings, `× list`, `the namespace does not exist: "Test"`)
 		do(t, "preflight", "-f", conf(", namespace: 5f3c")).want(t, exitOK)
 		do(t, "preflight", "-f", conf("")).want(t, exitOK)

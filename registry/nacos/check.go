@@ -10,30 +10,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// checkService is where Check publishes for a moment; nobody reads it.
+// checkService is the service in which Check publishes for a moment. It has no consumers.
 const checkService = "xds-bridge.preflight"
 
 // A Report is the result of Check.
 type Report struct {
-	Server    string        // host:port of the connection
-	Groups    int           // of our formats
-	Read      error         // why they cannot be listed; ErrNoNamespace: nobody else sees them
-	Write     error         // why nothing can be published
-	Took      time.Duration // to publish an instance and withdraw it
-	Duplicate string        // a service in which another process publishes as our owner; empty: none found
+	Server string        // host:port of the connection
+	Groups int           // number of groups of our formats
+	Read   error         // why groups cannot be listed, or ErrNoNamespace
+	Write  error         // why nothing can be published
+	Took   time.Duration // to publish an instance and withdraw it
+
+	// Duplicate is a service in which another process publishes as our owner; empty: none
+	// was found.
+	Duplicate string
 
 	// Persistent is a service with persistent instances, which accepts none of ours; empty:
-	// none found.
+	// none was found.
 	Persistent string
 }
 
-// lookedAt is the number of services in which Check looks for a duplicate process and
-// for persistent instances.
-const lookedAt = 50
+// checkedServices is the number of services in which Check searches for a duplicate process
+// and for persistent instances.
+const checkedServices = 50
 
-// Check tries what a Target does, while its client runs. It lists the services,
-// and publishes and withdraws an instance that is not enabled, in a service of
-// its own. The error says why no server is reachable.
+// Check tries what a Target does, while its client runs. It lists the services, and publishes
+// and withdraws an instance that is not enabled, in a separate service. It fails if no server
+// is reachable.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	var r Report
 	groups, err := t.Groups(ctx)
@@ -52,15 +55,15 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		r.Write = t.client.publish(ctx, k, batch{})
 	}
 	r.Took = time.Since(began)
-	for _, g := range groups[:min(len(groups), lookedAt)] {
-		held, err := t.Read(ctx, g)
+	for _, g := range groups[:min(len(groups), checkedServices)] {
+		stored, err := t.Read(ctx, g)
 		if err != nil {
 			continue
 		}
-		if r.Duplicate == "" && t.stale(held) {
+		if r.Duplicate == "" && t.stale(stored) {
 			r.Duplicate = g.Name
 		}
-		if r.Persistent == "" && slices.ContainsFunc(held, isPersistent) {
+		if r.Persistent == "" && slices.ContainsFunc(stored, isPersistent) {
 			r.Persistent = g.Name
 		}
 	}

@@ -19,27 +19,32 @@ import (
 
 // Options tune a Client.
 type Options struct {
-	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; without a path it is /nacos, or else /
-	Namespace string   // of the connection; empty is public
+	// Servers are base URLs such as http://127.0.0.1:8848/nacos. Without a path, /nacos and
+	// then / are tried.
+	Servers []string
 
+	Namespace  string                      // of the connection; empty: public
 	Username   string                      // empty: no login
-	Password   func() (string, error)      // read anew at every login
+	Password   func() (string, error)      // called for every login
 	TLS        func() (*tls.Config, error) // called for every connection; nil: plaintext
-	GRPCPort   uint16                      // of all servers; 0 is 1000 above the HTTP port
-	Timeout    time.Duration               // of one request; 0 is 5 s
-	Health     time.Duration               // between health checks; 0 is 5 s
-	MaxReceive int                         // bytes of one message; 0 is 64 MiB
-	Backoff    registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
+	GRPCPort   uint16                      // of all servers; 0: 1000 above the HTTP port
+	Timeout    time.Duration               // of one request; 0: 5 s
+	Health     time.Duration               // between health checks; 0: 5 s
+	MaxReceive int                         // bytes of one message; 0: 64 MiB
+	Backoff    registry.Backoff            // between attempts to connect; 0: 500 ms to 5 s
 	Log        *slog.Logger                // nil: none
 	Observe    func(Observation)           // receives every request and connection; may be nil
 
-	// Dialer opens the connections; nil dials TCP.
+	// Dialer opens the connections; nil: by TCP.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const (
-	maxInFlight = 64               // requests at a time
-	overlap     = 10 * time.Second // how long a connection that the server asked to replace outlives its successor
+	maxInFlight = 64 // requests at a time
+
+	// overlap is how long a connection that the server wanted to be replaced stays open next
+	// to its successor.
+	overlap = 10 * time.Second
 )
 
 // Observation is a request, connection or login of a Client, for metrics.
@@ -48,11 +53,11 @@ type Observation struct {
 	Took  time.Duration
 	Sent  int  // bytes
 	Got   int  // bytes
-	Again bool // of OpConnect: not the first connection
+	Again bool // for OpConnect: not the first connection
 	Err   error
 }
 
-// The operations of a Client beside requests.
+// The operations of a Client in addition to requests.
 const (
 	OpConnect = "connect"
 	OpLost    = "lost"
@@ -64,7 +69,8 @@ func (o Options) withDefaults() Options {
 	o.Health = cmp.Or(o.Health, 5*time.Second)
 	o.MaxReceive = cmp.Or(o.MaxReceive, 64<<20)
 	o.Backoff.Min = cmp.Or(o.Backoff.Min, 500*time.Millisecond)
-	o.Backoff.Max = cmp.Or(o.Backoff.Max, 5*time.Second) // what a server lost in a restart has to be back 10 s later
+	// Instances that a server lost in a restart have to be published again 10 s later.
+	o.Backoff.Max = cmp.Or(o.Backoff.Max, 5*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -88,7 +94,7 @@ type Client struct {
 	lost       chan struct{}
 
 	mu      sync.Mutex
-	onPush  pushFunc // for the connections to come; may be nil
+	onPush  pushFunc // for the next connections; may be nil
 	current *conn
 	changed chan struct{} // closed and replaced when current changes
 	state   State
@@ -99,14 +105,13 @@ type State struct {
 	Connected bool
 	Server    string // host:port of the connection
 	Since     time.Time
-	Lost      int    // connections
-	Again     int    // connections after the first
+	Lost      int    // number of lost connections
+	Again     int    // number of connections after the first
 	LastError string // why there is no connection; ErrNoNamespace if there is one
 	Login     LoginState
 }
 
-// New returns a client that is not connected yet. The error names the invalid
-// option.
+// New returns a client that does not connect before Run. The error names the invalid option.
 func New(o Options) (*Client, error) {
 	o = o.withDefaults()
 	servers, err := parseServers(o)
@@ -114,7 +119,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	if o.Username != "" && o.Password == nil {
-		return nil, errors.New("passwordFile: missing beside username")
+		return nil, errors.New("passwordFile: required with username")
 	}
 	c := &Client{
 		opts: o, servers: servers, slots: make(chan struct{}, maxInFlight),
@@ -124,22 +129,23 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Run connects, and connects again whenever the connection ends, until ctx
-// ends. It returns nil once everything that it started has ended. What was
-// published ends with the connection.
+// Run connects, and reconnects whenever the connection ends, until ctx ends. It returns nil
+// after everything that it started has ended. Published instances are deleted with their
+// connection.
 func (c *Client) Run(ctx context.Context) error {
 	c.run(ctx, func(ctx context.Context, cn *conn, _ error) bool {
 		if cn == nil {
 			return false
 		}
-		c.hold(ctx, cn)
+		c.keepCurrent(ctx, cn)
 		return true
 	})
 	return nil
 }
 
-// run connects to one server after another until ctx ends, and has each connection, or
-// why there is none, handled. After each round in which none counts as good it waits.
+// run connects to the servers in turn until ctx ends. It passes each connection, or the
+// error, to a function that handles it and reports whether the connection was good. It waits
+// after each round of the servers without a good connection.
 func (c *Client) run(ctx context.Context, handle func(context.Context, *conn, error) (good bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.goroutines.Wait()
@@ -157,7 +163,7 @@ func (c *Client) run(ctx context.Context, handle func(context.Context, *conn, er
 			attempt = 0
 			continue
 		}
-		if attempt++; attempt%len(c.servers) == 0 { // else another server may answer
+		if attempt++; attempt%len(c.servers) == 0 { // otherwise another server may answer
 			registry.Sleep(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
 		}
 	}
@@ -176,25 +182,25 @@ func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
 	return cn, err
 }
 
-// hold makes a connection the current one until it ends. If the server asks
-// for another one, it stays open beside that, so that what is published on it can
-// be published there first.
-func (c *Client) hold(ctx context.Context, cn *conn) {
+// keepCurrent makes a connection the current one until it ends. If the server wants another
+// connection, the old one stays open next to it, until its instances are published on the
+// new one.
+func (c *Client) keepCurrent(ctx context.Context, cn *conn) {
 	c.opts.Log.Info("nacos connected", "server", cn.server.grpc)
 	c.use(cn)
-	c.goroutines.Go(func() { c.findNamespace(ctx, cn) })
+	c.goroutines.Go(func() { c.awaitNamespace(ctx, cn) })
 	err := cn.watch(ctx)
 	if errors.Is(err, errReset) {
 		c.goroutines.Go(func() { c.retire(ctx, cn) })
-		return // still the current one until there is another
+		return // it is current until there is another connection
 	}
 	c.drop(cn, err)
 	cn.close()
 	<-cn.dead
 }
 
-// retire ends a connection that the server asked to replace: some time after
-// another is the current one, or when it has ended by itself.
+// retire ends a connection that the server wanted to be replaced: some time after another
+// connection is the current one, or as soon as it has ended.
 func (c *Client) retire(ctx context.Context, cn *conn) {
 	for {
 		c.mu.Lock()
@@ -218,8 +224,7 @@ func (c *Client) retire(ctx context.Context, cn *conn) {
 	<-cn.dead
 }
 
-// use replaces the current connection. What an earlier one published counts as
-// lost.
+// use replaces the current connection. What an earlier connection published counts as lost.
 func (c *Client) use(cn *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +245,7 @@ func (c *Client) use(cn *conn) {
 	}
 }
 
-// drop records that a connection has ended, unless it was replaced before.
+// drop handles the end of a connection, unless the connection was replaced before.
 func (c *Client) drop(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +254,7 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	c.current = nil
 	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, Again: c.state.Again, LastError: err.Error()}
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, errRecheck) { // else we ended it
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, errRecheck) { // otherwise this process ended it
 		c.opts.Observe(Observation{Op: OpLost, Err: err})
 		c.opts.Log.Warn("nacos connection lost", "server", cn.server.grpc, "err", err)
 	}
@@ -260,7 +265,7 @@ func (c *Client) failed(attempt int, err error) {
 	c.state.LastError = err.Error()
 	c.mu.Unlock()
 	if attempt == 1 {
-		c.opts.Log.Warn("nacos unreachable, trying again", "err", err)
+		c.opts.Log.Warn("nacos unreachable, retrying", "err", err)
 	}
 }
 
@@ -274,7 +279,8 @@ func (c *Client) State() State {
 	return s
 }
 
-// listen has the pushes of the current connection, and of those to come, handled.
+// listen sets the function that handles the pushes of the current connection and the next
+// ones.
 func (c *Client) listen(onPush pushFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,19 +290,18 @@ func (c *Client) listen(onPush pushFunc) {
 	}
 }
 
-// Lost is ready once the connection was replaced, so that everything has to be
-// published once more.
+// Lost is ready after the connection was replaced, when everything has to be published again.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
 
-// call sends a request over the current connection, which it returns. It waits
-// for one no longer than for an answer.
+// call sends a request over the current connection, which it returns. It waits for a
+// connection as long as for an answer.
 func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (*conn, error) {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
 	}
-	if err := ctx.Err(); err != nil { // also if both were ready
+	if err := ctx.Err(); err != nil { // select may have chosen the slot
 		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
 	}
 	cn, err := c.connection(ctx)
@@ -312,14 +317,14 @@ func (c *Client) ask(ctx context.Context, r rpc_request.IRequest, out answer) er
 	return err
 }
 
-// publish makes a batch all that the connection publishes for a service. An
-// empty one withdraws the publication.
+// publish replaces what the connection publishes for a service by a batch. An empty batch
+// withdraws the publication.
 func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
 	cn, err := c.call(ctx, b.request(k), &response{})
 	if cn != nil {
 		cn.mu.Lock()
 		defer cn.mu.Unlock()
-		delete(cn.published, k) // after an error it is unknown
+		delete(cn.published, k) // unknown after an error
 		if err == nil && len(b) > 0 {
 			cn.published[k] = b
 		}
@@ -340,6 +345,7 @@ func (c *Client) publication(k serviceKey) batch {
 	return cn.published[k]
 }
 
+// connection returns the current connection. It waits for one as long as for an answer.
 func (c *Client) connection(ctx context.Context) (*conn, error) {
 	timer := time.NewTimer(c.opts.Timeout)
 	defer timer.Stop()
@@ -368,8 +374,8 @@ func (c *Client) headers() map[string]string {
 	return h
 }
 
-// requestBackoff is the wait before a failed request is repeated. It is longer
-// than that of connections, because there may be thousands of requests.
+// requestBackoff returns the wait before a failed request is repeated. It is longer than that
+// of connections, because there may be thousands of requests.
 func (o Options) requestBackoff(failures int) time.Duration {
 	return registry.Backoff{Min: o.Backoff.Min, Max: 6 * o.Backoff.Max}.Spread(failures)
 }

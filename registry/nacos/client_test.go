@@ -279,7 +279,7 @@ func TestClient_MissingNamespace(t *testing.T) {
 		listed map[string]string
 		want   string
 	}{
-		"it does not exist":          {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the one with the id "5f3c"`},
+		"it does not exist":          {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the namespace with the id "5f3c"`},
 		"it exists":                  {listed: map[string]string{"": "public", "Test": "Test"}},
 		"the server does not answer": {},
 		"the server reports no one":  {listed: map[string]string{}},

@@ -14,12 +14,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// noSum is a sum that no content has: compared with it, a server creates a
-// configuration and changes none.
+// noSum is a sum that no content has. With it a server creates a configuration and changes
+// none.
 const noSum = "00000000000000000000000000000000"
 
-// What a server answers of a configuration that does not exist, and of one that
-// is being written; source: com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
+// The error codes for a configuration that does not exist, and for one that is being written,
+// of com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
 const (
 	codeNoConfig     = 300
 	codeBeingWritten = 400
@@ -27,7 +27,7 @@ const (
 
 var errBeingWritten = errors.New("it is being written")
 
-// readConfig returns a configuration, and false if there is none.
+// readConfig returns the content of a configuration, or false if it does not exist.
 func readConfig(ctx context.Context, over asker, at metadata.NacosConfig) (string, bool, error) {
 	var out struct {
 		response
@@ -47,7 +47,7 @@ func readConfig(ctx context.Context, over asker, at metadata.NacosConfig) (strin
 	return out.Content, true, nil
 }
 
-// setConfig writes a configuration; with a sum only if its content still has it.
+// setConfig writes a configuration. With a sum it writes only if the content has this sum.
 func (c *Client) setConfig(ctx context.Context, at metadata.NacosConfig, content, sum string) error {
 	r := rpc_request.NewConfigPublishRequest(at.Group, at.ID, tenantOf(at), content, sum)
 	r.AdditionMap["type"] = "text"
@@ -58,14 +58,15 @@ func (c *Client) setConfig(ctx context.Context, at metadata.NacosConfig, content
 }
 
 func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) error {
-	if _, err := c.call(ctx, rpc_request.NewConfigRemoveRequest(at.Group, at.ID, tenantOf(at)), new(response)); err != nil {
+	r := rpc_request.NewConfigRemoveRequest(at.Group, at.ID, tenantOf(at))
+	if _, err := c.call(ctx, r, new(response)); err != nil {
 		return fmt.Errorf("remove configuration %s of group %s: %w", at.ID, at.Group, permanent(err))
 	}
 	return nil
 }
 
-// addElement adds an element to a list that many write, if the list is still as
-// it was read.
+// addElement adds an element to a list that several processes write, if the list has not
+// changed since it was read.
 func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, element string) error {
 	text, _, err := readConfig(ctx, c, at)
 	if err != nil || hasElement(text, element) {
@@ -78,8 +79,8 @@ func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, elemen
 	return c.swapConfig(ctx, at, text, next)
 }
 
-// swapConfig writes a configuration whose content is still the one that was
-// read, empty if there was none. Else the error is registry.ErrConflict.
+// swapConfig replaces the old content of a configuration, empty if it does not exist. If it
+// has another content now, the error is registry.ErrConflict.
 func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, next string) error {
 	sum := noSum
 	if old != "" {
@@ -106,8 +107,8 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tenantOf returns the namespace as configurations have it: unlike services, the
-// public one is empty.
+// tenantOf returns the namespace as configurations have it. In contrast to services, the
+// public namespace is empty.
 func tenantOf(at metadata.NacosConfig) string {
 	if at.Namespace == publicNamespace {
 		return ""
@@ -115,15 +116,15 @@ func tenantOf(at metadata.NacosConfig) string {
 	return at.Namespace
 }
 
-// isAnswer reports whether a server answered with an error, and not because of its
-// load or its start.
+// isAnswer reports whether a server answered with an error that is not due to its load or its
+// start.
 func isAnswer(err error) bool {
 	_, answered := errors.AsType[*ResponseError](err)
 	return answered && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled)
 }
 
-// permanent marks an answer as a refusal if a repetition cannot help, as with a
-// server that keeps no configurations.
+// permanent marks an answer as a refusal if a retry does not help, such as that of a server
+// without configurations.
 func permanent(err error) error {
 	if isAnswer(err) && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)

@@ -16,35 +16,35 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A conn is one connection to one server. What is published on it exists as long
-// as it does.
+// A conn is one connection to one server. Instances that are published on it exist as long
+// as the connection.
 type conn struct {
+	// Immutable once open has returned.
 	client   *Client
 	server   server
 	cc       *grpc.ClientConn
 	requests nacosgrpc.RequestClient
-	clientIP string
+	stream   nacosgrpc.BiRequestStream_RequestBiStreamClient
+	cancel   context.CancelFunc
 
-	stream nacosgrpc.BiRequestStream_RequestBiStreamClient
-	cancel context.CancelFunc
-	reset  chan struct{} // closed once the server asks for another connection
-	dead   chan struct{} // closed once the stream has ended
-	err    error         // why; written before dead is closed
+	reset chan struct{} // closed once the server wants another connection
+	dead  chan struct{} // closed once the stream has ended
+	err   error         // why the stream ended; written before dead is closed
 
 	mu        sync.Mutex
+	clientIP  string
 	published map[serviceKey]batch // as the server accepted it
 	onPush    pushFunc             // may be nil
 }
 
-// A pushFunc handles what a server pushes of a service; the goroutine that receives calls
-// it. The key has no namespace, because servers do not say which.
+// A pushFunc handles the push of a service, on the goroutine that receives it. The key has no
+// namespace, because servers leave it out.
 type pushFunc func(serviceKey, *model.Service)
 
 // serviceKey names a service on a server.
 type serviceKey struct{ namespace, group, name string }
 
-// open connects to a server, and waits until the server has registered the
-// connection.
+// open connects to a server, and waits until the server has registered the connection.
 func (c *Client) open(ctx context.Context, s server) (*conn, error) {
 	cn := &conn{
 		client: c, server: s, published: make(map[serviceKey]batch),
@@ -91,6 +91,7 @@ func (cn *conn) dial() error {
 	return nil
 }
 
+// setUp opens the stream of pushes, and registers the connection.
 func (cn *conn) setUp(ctx context.Context) error {
 	if err := cn.call(ctx, rpc_request.NewServerCheckRequest(), &response{}); err != nil {
 		return err
@@ -98,8 +99,9 @@ func (cn *conn) setUp(ctx context.Context) error {
 	// The stream outlives the time limit of the setup.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cn.cancel = cancel
-	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx,
-		grpc.MaxCallRecvMsgSize(2*cn.client.opts.MaxReceive)) // a push that is larger than an answer must not end the connection
+	// A push of the size of an answer must not end the connection.
+	limit := grpc.MaxCallRecvMsgSize(2 * cn.client.opts.MaxReceive)
+	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx, limit)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("open stream: %w", err)
@@ -120,8 +122,8 @@ func (cn *conn) setUp(ctx context.Context) error {
 	return cn.waitRegistered(ctx)
 }
 
-// waitRegistered waits until the server knows the connection. It handles the
-// setup beside requests, and answers those with "unregistered" until then.
+// waitRegistered waits until the server has registered the connection. Until then the server,
+// which handles the setup concurrently, answers requests with "unregistered".
 func (cn *conn) waitRegistered(ctx context.Context) error {
 	const pause = 10 * time.Millisecond
 	timer := time.NewTimer(0)
@@ -142,8 +144,8 @@ func (cn *conn) waitRegistered(ctx context.Context) error {
 	}
 }
 
-// receive acknowledges and handles pushes until the stream ends. After the
-// setup nothing else sends on the stream.
+// receive acknowledges and handles pushes until the stream ends. After the setup only receive
+// sends on the stream.
 func (cn *conn) receive() {
 	defer close(cn.dead)
 	reset := sync.OnceFunc(func() { close(cn.reset) })
@@ -155,7 +157,7 @@ func (cn *conn) receive() {
 		}
 		pushed, err := decodePush(p)
 		if err != nil {
-			cn.client.opts.Log.Warn("push left out", "server", cn.server.grpc, "err", err)
+			cn.client.opts.Log.Warn("push skipped", "server", cn.server.grpc, "err", err)
 			continue
 		}
 		if err := cn.stream.Send(pushed.ack()); err != nil {
@@ -171,7 +173,7 @@ func (cn *conn) receive() {
 	}
 }
 
-// notify has a push of instances handled.
+// notify passes a push of instances to onPush.
 func (cn *conn) notify(p push) {
 	cn.mu.Lock()
 	onPush := cn.onPush
@@ -181,7 +183,7 @@ func (cn *conn) notify(p push) {
 	}
 	k, info, err := p.service()
 	if err != nil {
-		cn.client.opts.Log.Warn("push left out", "server", cn.server.grpc, "err", err) // the next reading makes up for it
+		cn.client.opts.Log.Warn("push skipped", "server", cn.server.grpc, "err", err) // the service is read later
 		return
 	}
 	onPush(k, info)
@@ -201,7 +203,7 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) er
 	switch ended := ctx.Err(); {
 	case err == nil:
 		err = decode(op, got, out)
-	case ended != nil: // grpc hides it behind a status
+	case ended != nil: // instead of a status of gRPC
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, ended)
 	default:
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, err)
@@ -213,8 +215,8 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) er
 	return err
 }
 
-// ask sends a request, and once more with a new login if the old one had
-// expired or was revoked.
+// ask sends a request. If the token has expired or was revoked, it logs in and sends the
+// request again.
 func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	login := cn.client.login
 	token := login.token()
@@ -233,8 +235,8 @@ func (cn *conn) localIP() string {
 	return cn.clientIP
 }
 
-// watch checks the connection until it ends or is to be replaced, or ctx ends,
-// and returns why.
+// watch checks the connection until it ends, the server wants another one, or ctx ends. It
+// returns which.
 func (cn *conn) watch(ctx context.Context) error {
 	const misses = 2
 	ticker := time.NewTicker(cn.client.opts.Health)
@@ -263,10 +265,10 @@ func (cn *conn) watch(ctx context.Context) error {
 	}
 }
 
-// errReset says that a server asked for a new connection.
-var errReset = errors.New("the server asked for a new connection")
+// errReset means that a server wants another connection.
+var errReset = errors.New("the server requested a new connection")
 
-// close ends the connection and what is published on it.
+// close ends the connection, which deletes the instances that are published on it.
 func (cn *conn) close() {
 	if cn.cancel != nil {
 		cn.cancel()
@@ -276,7 +278,7 @@ func (cn *conn) close() {
 	}
 }
 
-// listen has pushes handled. They wait for that.
+// listen sets the function that handles pushes.
 func (cn *conn) listen(onPush pushFunc) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The error codes that callers decide by; source:
+// The error codes that callers distinguish, of
 // com.alibaba.nacos.api.exception.NacosException.
 const (
 	codeInvalidParam = 400
@@ -19,7 +19,7 @@ const (
 	codeNotReady     = 300
 )
 
-// Errors of a Client that callers distinguish with errors.Is.
+// The errors of a Client that callers distinguish with errors.Is.
 var (
 	ErrNotConnected       = errors.New("no connection to any Nacos server")
 	ErrDenied       error = accessDenied{}
@@ -27,16 +27,16 @@ var (
 	ErrNotReady           = errors.New("server not ready")
 )
 
-// accessDenied is the type of ErrDenied, for those who know no registry apart.
+// accessDenied is the type of ErrDenied, for callers that do not import this package.
 type accessDenied struct{}
 
 // Error implements error.
 func (accessDenied) Error() string { return "access denied" }
 
-// Denied says that the registry refused the credentials.
+// Denied reports that the registry refused the credentials.
 func (accessDenied) Denied() bool { return true }
 
-// A ResponseError is a server's answer without success.
+// A ResponseError is the answer of a server without success.
 type ResponseError struct {
 	Op         string // the request type
 	ResultCode int
@@ -44,21 +44,20 @@ type ResponseError struct {
 	Message    string
 }
 
-// Error returns the server's message with its codes and, if there is one, the
-// remedy.
+// Error returns the server's message with its codes, and the remedy if there is one.
 func (e *ResponseError) Error() string {
 	text := fmt.Sprintf("nacos %s: %q (result %d, error %d)", e.Op, clip(e.Message), e.ResultCode, e.ErrorCode)
 	switch {
 	case strings.Contains(e.Message, "is persistent service"):
-		text += ": Nacos holds persistent or ephemeral instances under one name, and the bridge's are ephemeral: " +
-			"have the others register ephemerally, or give the format another group or the service another name"
+		text += ": the instances of a service are either all persistent or all ephemeral, as those of the bridge are; " +
+			"register the others as ephemeral, or use another group for the format or another name for the service"
 	case errors.Is(e, ErrDenied):
 		text += ": check username and passwordFile of the registry, and the user's permission for the namespace"
 	}
 	return text
 }
 
-// Unwrap returns the sentinels of the code.
+// Unwrap returns the errors that the code stands for.
 func (e *ResponseError) Unwrap() []error {
 	switch e.ErrorCode {
 	case codeNoRight:
@@ -74,7 +73,7 @@ func (e *ResponseError) Unwrap() []error {
 	}
 }
 
-// clip bounds a server's text before it is put into an error.
+// clip bounds a server's text for an error.
 func clip(s string) string {
 	const most = 300
 	if len(s) > most {

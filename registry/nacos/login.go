@@ -17,40 +17,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// A login holds the access token of a client's user and renews it before it
-// expires.
+// A login holds the access token of a client's user, and renews it before it expires.
 type login struct {
 	client *Client
 
-	turn chan struct{} // has room for one login at a time
+	turn chan struct{} // holds a value while a goroutine renews the token
 
 	mu      sync.Mutex
 	access  string
 	expires time.Time
 	renewed time.Time
 	tried   time.Time
-	good    int // the server that issued the last token
+	issuer  int // index of the server that issued the last token
 	lastErr error
-	denied  string // the last new token with which a request was denied as before
-	denials int    // how many such tokens in a row
+	denied  string // the last new token with which a request was denied again
+	denials int    // number of such tokens in a row
 }
 
 // LoginState describes the login of a Client.
 type LoginState struct {
 	Username string // empty: there is no login
 	Expires  time.Time
-	Err      error // of the last attempt that was not cancelled; nil if it succeeded
+	Err      error // of the last attempt that was not cancelled; nil: it succeeded
 }
 
-// loginPaths returns the path that both major versions have, and that of
-// version 3; measured on 2.2.4 and 3.1.
+// loginPaths returns the path of both major versions, and that of version 3, as measured with
+// 2.2.4 and 3.1.
 func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/login"} }
 
 func newLogin(c *Client) *login { return &login{client: c, turn: make(chan struct{}, 1)} }
 
-// send sends a request, and returns the status and at most so many bytes of the
-// answer. The client is for one request: the dial of a shared one would outlive
-// the context.
+// send sends a request, and returns the status and a limited number of bytes of the answer.
+// The HTTP client is for one request, because the dial of a shared one would outlive the
+// context.
 func (l *login) send(req *http.Request, most int64) (status int, body []byte, err error) {
 	ctx := req.Context()
 	o := l.client.opts
@@ -63,7 +62,7 @@ func (l *login) send(req *http.Request, most int64) (status int, body []byte, er
 	}
 	client := &http.Client{
 		Transport: transport,
-		// A redirect would carry the password to another host.
+		// A redirect would send the password to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)
@@ -83,7 +82,7 @@ func (l *login) token() string {
 	return l.access
 }
 
-// first logs in if there is a user and no token yet.
+// first logs in if there is a user and no token.
 func (l *login) first(ctx context.Context) error {
 	if l.client.opts.Username == "" || l.token() != "" {
 		return nil
@@ -91,13 +90,12 @@ func (l *login) first(ctx context.Context) error {
 	return l.login(ctx)
 }
 
-// renewals is the wait between logins after denied requests: a user without a
-// right is denied with every token.
+// renewals is the wait between logins after denied requests: a user without a right is denied
+// with every token.
 func renewals() registry.Backoff { return registry.Backoff{Min: time.Second, Max: time.Minute} }
 
-// renew logs in after a request with a token was denied, and reports whether
-// there is another token now. It does so at most once a second, and less often
-// while that does not help.
+// renew logs in after a request with a token was denied, and reports whether there is another
+// token now. It logs in at most once a second, and less often while new tokens are denied.
 func (l *login) renew(ctx context.Context, denied string) bool {
 	if l.client.opts.Username == "" {
 		return false
@@ -114,7 +112,7 @@ func (l *login) renew(ctx context.Context, denied string) bool {
 	return newer || !recent && l.login(ctx) == nil
 }
 
-// repeated records how a request ended that was repeated with a new token.
+// repeated handles the result of a request that was repeated with a new token.
 func (l *login) repeated(token string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +131,7 @@ func (l *login) state() LoginState {
 	return LoginState{Username: l.client.opts.Username, Expires: l.expires, Err: l.lastErr}
 }
 
-// keep renews the token when nine tenths of its validity are over, until ctx ends.
+// keep renews the token after nine tenths of its validity, until ctx ends.
 func (l *login) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.mu.Lock()
@@ -151,20 +149,22 @@ func (l *login) keep(ctx context.Context) {
 			continue
 		}
 		if err := l.login(ctx); err != nil && ctx.Err() == nil {
-			l.client.opts.Log.Warn("nacos login not renewed, trying on", "err", err)
+			l.client.opts.Log.Warn("nacos login not renewed, retrying", "err", err)
 		}
 	}
 }
 
-// login asks the servers in turn for a token, first the one that issued the
-// last. It ends at a server that refuses the password.
+// login requests a token from the servers in turn, first from the one that issued the last
+// token. It stops at a server that refuses the password.
 func (l *login) login(ctx context.Context) error {
 	err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tried = time.Now()
-	if end, ends := ctx.Deadline(); l.lastErr == nil || err == nil || ctx.Err() == nil && (!ends || l.tried.Before(end)) {
-		l.lastErr = err // a cancelled attempt says less than the answer before it
+	deadline, limited := ctx.Deadline()
+	cancelled := ctx.Err() != nil || limited && !l.tried.Before(deadline)
+	if !cancelled || err == nil || l.lastErr == nil { // the error of a cancelled attempt explains less than an answer
+		l.lastErr = err
 	}
 	return err
 }
@@ -176,7 +176,7 @@ func (l *login) ask(ctx context.Context) error {
 	}
 	form := url.Values{"username": {l.client.opts.Username}, "password": {strings.TrimRight(password, "\r\n")}}
 	l.mu.Lock()
-	first := l.good
+	first := l.issuer
 	l.mu.Unlock()
 	for i := range l.client.servers {
 		n := (first + i) % len(l.client.servers)
@@ -185,7 +185,7 @@ func (l *login) ask(ctx context.Context) error {
 		l.client.opts.Observe(Observation{Op: OpLogin, Took: time.Since(began), Err: err})
 		if err == nil {
 			l.mu.Lock()
-			l.good = n
+			l.issuer = n
 			l.mu.Unlock()
 			return nil
 		}
@@ -207,7 +207,7 @@ func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 			return fmt.Errorf("nacos login as %q at %s: %w", l.client.opts.Username, s.bases[0], err)
 		}
 	}
-	return fmt.Errorf("nacos login as %q: %w: no login at %s: a server has its context path in servers, as in http://host:port/path",
+	return fmt.Errorf("nacos login as %q: %w: no login at %s; add the context path to servers, as in http://host:port/path",
 		l.client.opts.Username, err, strings.Join(s.bases, " or "))
 }
 
@@ -228,10 +228,11 @@ func (l *login) request(ctx context.Context, address string, form url.Values) (i
 	switch status {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return status, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, status, text)
-	case http.StatusInternalServerError: // which version 3 answers to a wrong password, and 2 to a wrong name
-		return status, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", status, text)
-	default: // not about the password: another server may accept it
+		return status, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry",
+			ErrDenied, status, text)
+	case http.StatusInternalServerError: // of version 3 for a wrong password, of version 2 for a wrong name
+		return status, fmt.Errorf("status %d: %q; Nacos answers this to a wrong username or password too", status, text)
+	default: // the password is not refused, so that another server may accept it
 		return status, fmt.Errorf("status %d: %q", status, text)
 	}
 	token, validity, err := readLogin(body)
@@ -244,7 +245,7 @@ func (l *login) request(ctx context.Context, address string, form url.Values) (i
 	return status, nil
 }
 
-// How long a token is valid if the server does not say, and at most.
+// The validity of a token by default, and at most.
 const (
 	defaultValidity = time.Hour
 	maxValidity     = 30 * 24 * time.Hour
@@ -256,7 +257,7 @@ func readLogin(body []byte) (string, time.Duration, error) {
 		TokenTTL    int64  `json:"tokenTtl"` // seconds
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.AccessToken == "" {
-		return "", 0, errors.New("the answer holds no accessToken: is this a Nacos server?")
+		return "", 0, errors.New("the answer has no accessToken; check that this is a Nacos server")
 	}
 	validity := defaultValidity
 	if answer.TokenTTL > 0 {

@@ -11,28 +11,28 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ErrNoNamespace says that the servers do not list the client's namespace. They
-// accept what is written there, and show it to no user.
+// ErrNoNamespace means that the servers do not list the client's namespace. They accept
+// instances there, and show them in no console.
 var ErrNoNamespace = errors.New("the namespace does not exist")
 
-// namespacePaths returns the paths that list namespaces, of version 3 and of 2. A
-// server may have neither, and version 3 shows them to administrators alone.
+// namespacePaths returns the paths that list namespaces, of version 3 and of version 2. A
+// server may have neither. Version 3 lists namespaces only to administrators.
 func namespacePaths() []string {
 	return []string{"/v3/admin/core/namespace/list", "/v1/console/namespaces"}
 }
 
-// askNamespaces is the time limit. The HTTP port may be closed to a client
-// without a login.
-const askNamespaces = 3 * time.Second
+// namespacesTimeout is the time limit for a list of namespaces. The HTTP port may be closed to
+// a client without a login.
+const namespacesTimeout = 3 * time.Second
 
-// missing returns ErrNoNamespace if the servers say so; nil also if they do not
-// answer.
+// missing returns ErrNoNamespace if a server lists namespaces without the client's one; nil
+// if the namespace exists or no server lists any.
 func (c *Client) missing(ctx context.Context) error {
 	ours := c.opts.Namespace
 	if ours == "" || ours == publicNamespace {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askNamespaces)
+	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
 	defer cancel()
 	for _, s := range c.servers {
 		for _, address := range s.addresses(namespacePaths()) {
@@ -40,15 +40,15 @@ func (c *Client) missing(ctx context.Context) error {
 			if err != nil || len(all) == 0 {
 				continue
 			}
-			return find(all, ours)
+			return findNamespace(all, ours)
 		}
 	}
 	return nil
 }
 
-// findNamespace records whether the namespace of a connection exists, until it
-// does. Writing continues: clients that use the same id find what is written.
-func (c *Client) findNamespace(ctx context.Context, cn *conn) {
+// awaitNamespace shows in the state whether the namespace of a connection exists, until it
+// exists. Writes continue, because clients that use the same id find the instances.
+func (c *Client) awaitNamespace(ctx context.Context, cn *conn) {
 	for attempt := 1; ctx.Err() == nil; attempt++ {
 		err := c.missing(ctx)
 		if err == nil && attempt == 1 || !c.setNamespaceError(cn, err) || err == nil {
@@ -61,8 +61,8 @@ func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 	}
 }
 
-// setNamespaceError sets the error of the current connection, false if that is
-// another by now.
+// setNamespaceError sets the error of a connection. It returns false if the connection is no
+// longer the current one.
 func (c *Client) setNamespaceError(cn *conn, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,20 +76,21 @@ func (c *Client) setNamespaceError(cn *conn, err error) bool {
 	return true
 }
 
-// A namespace is one that a server lists.
+// A namespace is an element of a server's list.
 type namespace struct {
 	ID   string `json:"namespace"`
 	Name string `json:"namespaceShowName"`
 }
 
-func find(all []namespace, id string) error {
+// findNamespace returns an error if a list has no namespace with an id.
+func findNamespace(all []namespace, id string) error {
 	err := fmt.Errorf("%w: %q", ErrNoNamespace, id)
 	for _, n := range all {
 		if n.ID == id {
 			return nil
 		}
 		if n.Name == id {
-			err = fmt.Errorf("%w: %q is the name of the one with the id %q", ErrNoNamespace, id, n.ID)
+			err = fmt.Errorf("%w: %q is the name of the namespace with the id %q", ErrNoNamespace, id, n.ID)
 		}
 	}
 	return err

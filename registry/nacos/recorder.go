@@ -12,20 +12,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A recorder keeps records of an owner. Instances go with the connection that
-// published them, so what has to outlive a process is kept in configurations,
-// one for each kind of records:
+// A recorder stores small texts of an owner. They outlive a process, and instances end with
+// their connection, so that the texts are stored in configurations, one for each kind:
 //
 //	group xds-bridge, data id xds-bridge.<owner>.<kind>    {"<name>":"<text>", …}
 //
-// Each is changed by compare and swap.
+// A configuration is changed by compare and swap.
 type recorder struct {
 	client   *Client
 	owner    string
 	readBack time.Duration // how long a server's reads lag behind its writes
 }
 
-// A Recorder is a registry.Recorder that can be tried.
+// A Recorder is a registry.Recorder with a trial.
 type Recorder interface {
 	registry.Recorder
 
@@ -33,18 +32,20 @@ type Recorder interface {
 	TryRecord(ctx context.Context) error
 }
 
-// NewRecorder returns a recorder of an owner, a fingerprint as in marks, that
-// publishes no instances.
+// NewRecorder returns a Recorder of an owner for a process that publishes no instances.
+// The owner is a fingerprint, as in marks.
 func NewRecorder(c *Client, owner string) Recorder {
 	return &recorder{c, owner, readBack}
 }
 
 func (r *recorder) config(kind string) metadata.NacosConfig {
-	return metadata.NacosConfig{Namespace: r.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + r.owner + "." + kind}
+	return metadata.NacosConfig{
+		Namespace: r.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + r.owner + "." + kind,
+	}
 }
 
-// TryRecord reports whether records can be kept. It reads, writes and removes a
-// configuration.
+// TryRecord reads, writes and removes a configuration, and returns why no texts can be
+// stored.
 func (r *recorder) TryRecord(ctx context.Context) error {
 	at := r.config("preflight")
 	if _, _, err := readConfig(ctx, r.client, at); err != nil {
@@ -62,8 +63,8 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	return all, err
 }
 
-// readRecords returns the records in a configuration and its text, which is
-// empty if there is none.
+// readRecords returns the texts in a configuration, and the content of the configuration,
+// which is empty if it does not exist.
 func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (map[string]string, string, error) {
 	text, there, err := readConfig(ctx, r.client, at)
 	if err != nil {
@@ -74,63 +75,66 @@ func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (ma
 		return all, "", nil
 	}
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, "", fmt.Errorf("%w: configuration %s of group %s holds no records (%w); delete it", registry.ErrRefused, at.ID, at.Group, err)
+		return nil, "", fmt.Errorf("%w: configuration %s of group %s: not the JSON of a bridge: %w; delete it",
+			registry.ErrRefused, at.ID, at.Group, err)
 	}
 	return all, text, nil
 }
 
-// maxRecords is how many bytes a configuration of records may have. A server accepts a
-// content and a request of 10 MiB, in which each quotation mark is escaped once more.
+// maxRecords is the limit of a configuration in bytes. A server accepts a content of 10 MiB,
+// and a request of 10 MiB, in which each quotation mark is escaped again.
 const maxRecords = 4 << 20
 
-// Record implements registry.Recorder. It returns once the server has shown each text. A
-// server shows a configuration some time after it confirmed it. Of several that are
-// created at the same time it confirms all and keeps one.
+// Record implements registry.Recorder. It returns after the server has shown each text: a
+// server shows a configuration some time after it confirmed the write. If several processes
+// create it at the same time, the server confirms all writes and keeps one.
 func (r *recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
-	p := pendingRecords{at: r.config(kind), left: maps.Clone(texts), refused: make(registry.Refused)}
+	p := pendingRecords{at: r.config(kind), unconfirmed: maps.Clone(texts), refused: make(registry.Refused)}
 	look := registry.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
-	for until := time.Now().Add(2 * r.client.opts.Timeout); time.Now().Before(until); registry.Sleep(ctx, look.After(p.looks)) {
+	until := time.Now().Add(2 * r.client.opts.Timeout)
+	for ; time.Now().Before(until); registry.Sleep(ctx, look.After(p.looks)) {
 		p.looks++
-		kept, old, err := r.readRecords(ctx, p.at)
+		stored, old, err := r.readRecords(ctx, p.at)
 		if errors.Is(err, errBeingWritten) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(p.left, func(name, text string) bool { return kept[name] == text })
+		maps.DeleteFunc(p.unconfirmed, func(name, text string) bool { return stored[name] == text })
 		if time.Since(p.wrote) >= r.readBack {
-			if err := p.write(ctx, r.client, kept, old); err != nil {
+			if err := p.write(ctx, r.client, stored, old); err != nil {
 				return err
 			}
 		}
-		if len(p.left) == 0 {
+		if len(p.unconfirmed) == 0 {
 			return p.refused.Err()
 		}
 	}
-	return fmt.Errorf("configuration %s of group %s: %w: the server does not show what it confirmed", p.at.ID, p.at.Group, registry.ErrConflict)
+	return fmt.Errorf("configuration %s of group %s: %w: %w", p.at.ID, p.at.Group, registry.ErrConflict, errNotShown)
 }
 
 // pendingRecords are texts that are being stored in a configuration.
 type pendingRecords struct {
-	at      metadata.NacosConfig
-	left    map[string]string // that the server has not shown yet
-	refused registry.Refused
-	wrote   time.Time // when the server last confirmed them
-	looks   int       // since then
+	at          metadata.NacosConfig
+	unconfirmed map[string]string // texts that the server has not shown yet
+	refused     registry.Refused
+	wrote       time.Time // when the server last confirmed a write
+	looks       int       // number of reads since then
 }
 
-// write writes what is left beside what was read, unless that has changed since.
-func (p *pendingRecords) write(ctx context.Context, c *Client, kept map[string]string, old string) error {
-	next, refused := registry.MergeRecords(kept, p.left, maxRecords)
-	maps.DeleteFunc(p.left, func(name, _ string) bool { return refused.Has(name) })
+// write adds the unconfirmed texts to the stored ones, unless the configuration has changed
+// since it was read.
+func (p *pendingRecords) write(ctx context.Context, c *Client, stored map[string]string, old string) error {
+	next, refused := registry.MergeRecords(stored, p.unconfirmed, maxRecords)
+	maps.DeleteFunc(p.unconfirmed, func(name, _ string) bool { return refused.Has(name) })
 	maps.Copy(p.refused, refused)
-	if len(p.left) == 0 {
+	if len(p.unconfirmed) == 0 {
 		return nil
 	}
 	err := c.swapConfig(ctx, p.at, old, metadata.JSON(next))
 	if errors.Is(err, registry.ErrConflict) {
-		return nil // it is read once more
+		return nil // it is read again
 	}
 	if err == nil {
 		p.wrote, p.looks = time.Now(), 1

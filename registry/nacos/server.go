@@ -13,11 +13,11 @@ import (
 
 // A server is one address of the configuration.
 type server struct {
-	bases []string // http://host:port/nacos, and others at which its context may be
+	bases []string // URLs of the possible context paths, such as http://host:port/nacos
 	grpc  string   // host:port
 }
 
-// addresses returns the paths under each of the bases.
+// addresses returns the URLs of paths below each of the bases.
 func (s server) addresses(paths []string) (all []string) {
 	for _, base := range s.bases {
 		for _, p := range paths {
@@ -29,7 +29,7 @@ func (s server) addresses(paths []string) (all []string) {
 
 func parseServers(o Options) ([]server, error) {
 	if len(o.Servers) == 0 {
-		return nil, errors.New("servers: none given")
+		return nil, errors.New("servers: must not be empty")
 	}
 	out := make([]server, 0, len(o.Servers))
 	for _, s := range o.Servers {
@@ -42,7 +42,7 @@ func parseServers(o Options) ([]server, error) {
 	return out, nil
 }
 
-// grpcOffset is from the HTTP port of a server to its gRPC port.
+// grpcOffset is added to the HTTP port of a server for its gRPC port.
 const grpcOffset = 1000
 
 func parseServer(s string, grpcPort uint16) (server, error) {
@@ -51,7 +51,7 @@ func parseServer(s string, grpcPort uint16) (server, error) {
 		return server{}, fmt.Errorf("not a URL: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return server{}, errors.New("want http://host:port or https://host:port")
+		return server{}, errors.New("must be http://host:port or https://host:port")
 	}
 	port := cmp.Or(u.Port(), "8848")
 	n, err := strconv.ParseUint(port, 10, 16)
@@ -62,7 +62,10 @@ func parseServer(s string, grpcPort uint16) (server, error) {
 		grpcPort = uint16(n + grpcOffset)
 	}
 	root := u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
-	out := server{bases: []string{root + "/nacos", root}, grpc: net.JoinHostPort(u.Hostname(), strconv.Itoa(int(grpcPort)))}
+	out := server{
+		bases: []string{root + "/nacos", root},
+		grpc:  net.JoinHostPort(u.Hostname(), strconv.Itoa(int(grpcPort))),
+	}
 	if at := path.Clean("/" + u.Path); at != "/" {
 		out.bases = []string{root + at}
 	}

@@ -12,14 +12,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// An asker sends requests: a connection, or a Client over its current one.
+// An asker sends requests: a connection, or a Client over its current connection.
 type asker interface {
 	ask(ctx context.Context, r rpc_request.IRequest, out answer) error
 }
 
-// publicNamespace is the id of the namespace that a configuration leaves empty.
-// All clients send it. To a server an empty id is another namespace, which
-// nobody reads.
+// publicNamespace is the id of the namespace that a configuration leaves empty. All clients
+// send it. For a server an empty id is another namespace, which has no readers.
 const publicNamespace = "public"
 
 func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
@@ -39,29 +38,28 @@ func fromModel(m model.Instance) metadata.NacosInstance {
 	}
 }
 
-// query reads what a service holds, whoever registered it; nothing if there is
-// no such service. The server answers from a cache that follows a write within
-// a second.
+// query reads the instances of a service, of all connections; none if the service does not
+// exist. The server answers from a cache, which follows a write within a second.
 func query(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
 	return serviceOf(ctx, over, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0))
 }
 
-// subscribe asks as query does, and for pushes of every change over the same
-// connection. It may be repeated.
+// subscribe reads as query does, and requests pushes of every change over the same connection.
+// It may be repeated.
 func subscribe(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
 	return serviceOf(ctx, over, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
 }
 
-// queryHealthy reads the healthy instances of a service. The health that other answers
-// show is not its true one while the service is protected: if no larger share of the
-// instances is healthy than its protection threshold, they show all of them as healthy.
-// Servers before 2.0.4 do so here as well.
+// queryHealthy reads the healthy instances of a service. Other answers show all instances as
+// healthy while the service is protected, which is while the share of healthy instances is
+// not above the protection threshold. Servers before 2.0.4 do so here as well.
 func queryHealthy(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
 	return serviceOf(ctx, over, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", true, 0))
 }
 
 func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
-	return over.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
+	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false)
+	return over.ask(ctx, r, &response{})
 }
 
 func serviceOf(ctx context.Context, over asker, r rpc_request.IRequest) (*model.Service, error) {
@@ -70,7 +68,7 @@ func serviceOf(ctx context.Context, over asker, r rpc_request.IRequest) (*model.
 		return nil, err
 	}
 	if out.ServiceInfo == nil {
-		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
+		return nil, fmt.Errorf("nacos %s: the answer has no serviceInfo", r.GetRequestType())
 	}
 	return out.ServiceInfo, nil
 }
@@ -83,6 +81,7 @@ type page struct {
 	ServiceNames []string `json:"serviceNames"`
 }
 
+// listNames returns the names of the services of a namespace and group.
 func listNames(ctx context.Context, over asker, namespace, group string) ([]string, error) {
 	return listAll(func(number, size int) (page, error) {
 		var p page
@@ -91,12 +90,14 @@ func listNames(ctx context.Context, over asker, namespace, group string) ([]stri
 	})
 }
 
-// listAll returns the names of all services. It asks for one page, because a
-// server sorts everything anew for each. If the server sends fewer names, it
-// asks for the rest in pages of that size. One page is complete if it has as many
-// different names as it counts. Several are complete only if a second reading
-// shows the same: a service that goes between two of them moves another to a
-// page that was read before, and one that comes hides that in the count.
+// listAll returns the names of all services. It requests one page, because a server sorts all
+// services for each page. If the server sends fewer names, the others are requested in pages
+// of that size.
+//
+// One page is complete if it has as many different names as its count. Several pages are
+// complete only if a second read returns the same: a service that is deleted between two
+// pages moves another service to a page that was read before, and a new service hides that
+// in the count.
 func listAll(ask func(number, size int) (page, error)) ([]string, error) {
 	const tries, all = 4, 1_000_000
 	var before []string
@@ -115,11 +116,12 @@ func listAll(ask func(number, size int) (page, error)) ([]string, error) {
 			before = names
 		}
 	}
-	return nil, fmt.Errorf("nacos ServiceListRequest: %d services reported, and not as many as the server counts, or others each time: a partial list is not used", n)
+	return nil, fmt.Errorf("nacos ServiceListRequest: %d services listed, but the server counts another number, "+
+		"or lists others each time; a partial list is not used", n)
 }
 
-// listOnce reads all pages, and returns the names and the number of pages; 0 if
-// they are not complete.
+// listOnce reads all pages. It returns the names and the number of pages; 0 if they are not
+// complete.
 func listOnce(ask func(number, size int) (page, error), size int) ([]string, int, error) {
 	first, err := ask(1, size)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// clientVersion is what servers show for our connections. They enable features
-// by it.
+// clientVersion is the version that servers show for our connections, and by which they enable
+// features.
 const clientVersion = "Nacos-Go-Client:v2.3.2"
 
 func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) (*nacosgrpc.Payload, error) {
@@ -33,8 +33,7 @@ func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) 
 	}, nil
 }
 
-// response is the part that every answer has; source: nacos-sdk-go's
-// rpc_response.Response.
+// response is the part that every answer has, as rpc_response.Response of nacos-sdk-go.
 type response struct {
 	ResultCode int    `json:"resultCode"`
 	ErrorCode  int    `json:"errorCode"`
@@ -47,8 +46,7 @@ func (r *response) head() *response { return r }
 // An answer embeds response.
 type answer interface{ head() *response }
 
-// batchRequest is rpc_request.BatchInstanceRequest with instances that are
-// encoded already.
+// batchRequest is rpc_request.BatchInstanceRequest with encoded instances.
 type batchRequest struct {
 	*rpc_request.NamingRequest
 
@@ -66,15 +64,15 @@ type serviceAnswer struct {
 	ServiceInfo *model.Service `json:"serviceInfo"`
 }
 
-// decode reads an answer into out. An answer without success is a
-// *ResponseError, never a zero value.
+// decode decodes an answer into out. An answer without success is a *ResponseError, never a
+// zero value.
 func decode(op string, p *nacosgrpc.Payload, out answer) error {
 	kind := p.GetMetadata().GetType()
-	*out.head() = response{} // of an earlier answer
+	*out.head() = response{} // out may hold an earlier answer
 	err := json.Unmarshal(p.GetBody().GetValue(), out)
 	var part *json.UnmarshalTypeError
 	if err != nil && !errors.As(err, &part) {
-		return fmt.Errorf("nacos %s: answer %s is no JSON: %w", op, kind, err)
+		return fmt.Errorf("nacos %s: answer %s is not JSON: %w", op, kind, err)
 	}
 	head := out.head()
 	if !head.Success || head.ResultCode != 200 || kind == "ErrorResponse" {
@@ -99,13 +97,12 @@ func decodePush(p *nacosgrpc.Payload) (push, error) {
 	}
 	body := p.GetBody().GetValue()
 	if err := json.Unmarshal(body, &head); err != nil {
-		return push{}, fmt.Errorf("nacos push %s is no JSON: %w", p.GetMetadata().GetType(), err)
+		return push{}, fmt.Errorf("nacos push %s is not JSON: %w", p.GetMetadata().GetType(), err)
 	}
 	return push{kind: p.GetMetadata().GetType(), id: head.RequestID, body: body}, nil
 }
 
-// ack returns the answer to a push. A server closes connections that do not
-// answer.
+// ack returns the answer to a push. A server closes a connection that does not answer.
 func (p push) ack() *nacosgrpc.Payload {
 	kinds := map[string]string{
 		"NotifySubscriberRequest": "NotifySubscriberResponse",
@@ -122,13 +119,13 @@ func (p push) ack() *nacosgrpc.Payload {
 		RequestID string `json:"requestId"`
 	}{response{ResultCode: 200, Success: true}, p.id})
 	if err != nil {
-		panic(err) // of strings and numbers alone
+		panic(err) // strings and numbers can always be encoded
 	}
 	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: kind}, Body: &anypb.Any{Value: body}}
 }
 
-// service returns the service that a push is about, and what it holds. Servers
-// of both versions leave out the namespace.
+// service returns the key and the content of a pushed service. Servers of both versions leave
+// out the namespace.
 func (p push) service() (serviceKey, *model.Service, error) {
 	var body struct {
 		ServiceInfo *model.Service `json:"serviceInfo"`

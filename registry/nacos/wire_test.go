@@ -143,7 +143,7 @@ func FuzzLogin(f *testing.F) {
 			t.Errorf("readLogin(%q) = %q, %s, want a token and how long it is valid", body, token, validity)
 		}
 		all, err := readNamespaces(body)
-		if missing := find(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
+		if missing := findNamespace(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
 			t.Errorf("find() in %q = %v, want nil", body, missing)
 		}
 	})
