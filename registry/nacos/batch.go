@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A batch is all that a connection publishes for one service: instances in
-// canonical form.
+// A batch is everything that a connection publishes for one service: instances in canonical
+// form.
 type batch []string
 
 func newBatch(entries []registry.Entry) batch {
@@ -27,7 +27,7 @@ func newBatch(entries []registry.Entry) batch {
 	return b
 }
 
-// checkInstance returns why a server would refuse an entry that is an instance.
+// checkInstance returns why a server would refuse an entry; nil for a part.
 func checkInstance(e registry.Entry) error {
 	if registry.IsPart(e.Key) {
 		return nil
@@ -39,9 +39,10 @@ func checkInstance(e registry.Entry) error {
 	return in.Check()
 }
 
+// request returns the request that publishes a batch.
 func (b batch) request(k serviceKey) rpc_request.IRequest {
 	if len(b) == 0 {
-		// The whole publication is withdrawn, whichever instance is named.
+		// Any instance withdraws the whole publication.
 		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
 		return rpc_request.NewInstanceRequest(onWire(k.namespace), k.name, k.group, "deregisterInstance", one)
 	}
@@ -49,21 +50,23 @@ func (b batch) request(k serviceKey) rpc_request.IRequest {
 	for i, text := range b {
 		instances[i] = withID(text, k)
 	}
-	return &batchRequest{rpc_request.NewNamingRequest(onWire(k.namespace), k.name, k.group), "batchRegisterInstance", instances}
+	naming := rpc_request.NewNamingRequest(onWire(k.namespace), k.name, k.group)
+	return &batchRequest{naming, "batchRegisterInstance", instances}
 }
 
-// withID returns an instance in wire format, with the id that a server would
-// give it. Not every server gives one to the instances of a batch. Kratos'
-// consumers of more than 25 choose by id: without ids all calls go to one.
+// withID returns an instance in wire format, with the id that a server gives an instance. Some
+// servers give none to the instances of a batch. Consumers of Kratos select from more than
+// 25 instances by id, so that without ids one instance would get all calls.
 func withID(text string, k serviceKey) json.RawMessage {
 	in, err := metadata.ParseNacosInstance(text)
 	body, open := strings.CutSuffix(text, "}")
 	if err != nil || !open {
-		return json.RawMessage(text) // checkInstance refuses these
+		return json.RawMessage(text) // checkInstance refused it
 	}
-	id, err := json.Marshal(strings.Join([]string{in.IP, strconv.Itoa(int(in.Port)), in.Cluster, k.group + "@@" + k.name}, "#"))
+	parts := []string{in.IP, strconv.Itoa(int(in.Port)), in.Cluster, k.group + "@@" + k.name}
+	id, err := json.Marshal(strings.Join(parts, "#"))
 	if err != nil {
-		return json.RawMessage(text) // a string has no error
+		return json.RawMessage(text) // strings can always be encoded
 	}
 	return slices.Concat(json.RawMessage(body+`,"instanceId":`), id, json.RawMessage("}"))
 }

@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// An inbox holds the pushes of one connection until the reader handles them. Of
-// each service it holds the newest.
+// An inbox holds the pushes of one connection until the reader handles them. It holds the
+// newest push of each service.
 type inbox struct {
 	ready chan struct{}
 
@@ -13,21 +13,21 @@ type inbox struct {
 	latest map[serviceKey]notice
 }
 
-// A notice is what pushes reported of a service.
+// A notice is the newest push of a service.
 type notice struct {
 	snapshot snapshot
-	mixed    bool // by their order it is unclear which is the newest
+	mixed    bool // pushes were out of order, so that another one may be newer
 }
 
-// maxNotices bounds an inbox. Pushes beyond it are lost; the services are
-// verified later anyway.
+// maxNotices bounds an inbox. Further pushes are dropped, because every service is verified
+// later.
 const maxNotices = 1 << 17
 
 func newInbox() *inbox {
 	return &inbox{ready: make(chan struct{}, 1), latest: make(map[serviceKey]notice)}
 }
 
-// put adds a push. Only the goroutine that receives calls it.
+// put adds a push. Only the goroutine that receives pushes calls it.
 func (i *inbox) put(k serviceKey, t snapshot) {
 	i.mu.Lock()
 	old, ok := i.latest[k]

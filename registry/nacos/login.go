@@ -207,7 +207,8 @@ func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 			return fmt.Errorf("nacos login as %q at %s: %w", l.client.opts.Username, s.bases[0], err)
 		}
 	}
-	return fmt.Errorf("nacos login as %q: %w: no login at %s; add the context path to servers, as in http://host:port/path",
+	return fmt.Errorf("nacos login as %q: %w: no login at %s; "+
+		"add the context path to servers, as in http://host:port/path",
 		l.client.opts.Username, err, strings.Join(s.bases, " or "))
 }
 

@@ -12,17 +12,19 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// A snapshot is what an answer or a push reports of a service.
+// A snapshot is the content of a service in an answer or a push.
 type snapshot struct {
 	stamp     uint64 // the server's clock, in ms
 	instances []instance
 	sum       [sha256.Size]byte // of the instances
-	protected error             // the health of some is unknown
+	protected error             // why the health of some instances is unknown
 }
 
-// errProtected says that a server does not tell whether instances can be called.
-var errProtected = errors.New("Nacos protects this service: no larger share of its instances is healthy than its protection threshold, " + //nolint:staticcheck // a name
-	"so that it shows the others as healthy too; their entries stay, and none is added; repair or deregister them, or lower the threshold")
+// errProtected means that a server does not show which instances are healthy.
+var errProtected = errors.New("Nacos protects this service, " + //nolint:staticcheck // a name
+	"and shows all of its instances as healthy, because the share of healthy ones " +
+	"is not above its protection threshold; " +
+	"their entries stay, and none is added; repair or deregister them, or lower the threshold")
 
 // An instance is an enabled instance in canonical form.
 type instance struct {
@@ -30,9 +32,9 @@ type instance struct {
 	err       error // why it is invalid; text is empty then
 }
 
-// newSnapshot returns the enabled instances in canonical form: answers leave out
-// the others, pushes do not. Connections that overlap publish an address twice;
-// of these instances the one that may be called comes first.
+// newSnapshot returns the enabled instances in canonical form: answers leave out the others,
+// and pushes do not. Overlapping connections publish an address twice: the instance that may
+// be called comes first.
 func newSnapshot(info *model.Service) snapshot {
 	t := snapshot{stamp: info.LastRefTime}
 	if info.ReachProtectionThreshold {
@@ -43,7 +45,9 @@ func newSnapshot(info *model.Service) snapshot {
 			t.instances = append(t.instances, toInstance(h))
 		}
 	}
-	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
+	slices.SortFunc(t.instances, func(a, b instance) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text))
+	})
 	sum := sha256.New()
 	for _, in := range t.instances {
 		sum.Write([]byte(in.key + "\n" + in.text + "\n"))
@@ -55,7 +59,7 @@ func newSnapshot(info *model.Service) snapshot {
 func toInstance(h model.Instance) instance {
 	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
 	if h.Port > math.MaxUint16 {
-		return instance{key: clip(key), err: errors.New("no such port")}
+		return instance{key: clip(key), err: errors.New("port out of range")}
 	}
 	in := fromModel(h)
 	in.Enabled = in.Weight > 0

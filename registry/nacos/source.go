@@ -14,53 +14,53 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// A Format says which services are of a format, and decodes their instances.
+// A Format decides which services are of a format, and decodes their instances.
 type Format interface {
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
-	// GroupOf returns the group that a service is, and false if it is not of the
-	// format.
+	// GroupOf returns the group of a service, or false if the service is not of the format.
 	GroupOf(namespace, group, service string) (registry.Group, bool)
 
-	// Decode returns the services that entries report. The name of each begins
-	// like Group.String of its entries, up to the service's name. The value of an
-	// entry is metadata.NacosInstance.String, the key its Key. Entries that cannot
-	// be decoded are returned with their errors, beside the services of the others.
+	// Decode returns the services that entries report. The name of each begins with
+	// Group.String of its entries, up to the service's name. The value of an entry is
+	// metadata.NacosInstance.String, and the key is its Key. Entries that cannot be decoded
+	// are returned with their errors, in addition to the services of the others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
 // Scope is a namespace and a group of a server.
 type Scope struct {
-	Namespace string // id; empty is public
+	Namespace string // id; empty: public
 	Group     string // empty: DEFAULT_GROUP
 }
 
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats  []Format
-	Scopes   []Scope            // to be read; none: the public namespace's DEFAULT_GROUP
-	Interest *registry.Interest // names of services, in place of a list; nil: all
-	Asker    dependency.Asker   // fetches dependencies that Nacos does not store; nil: they are missing
+	Scopes   []Scope            // none: DEFAULT_GROUP of the public namespace
+	Interest *registry.Interest // names of services, instead of a list; nil: all
 
-	Elsewhere bool // Asker fetches all dependencies
+	// Asker fetches the documents that Nacos does not store, or all documents if Elsewhere
+	// is set; nil: they are not fetched.
+	Asker     dependency.Asker
+	Elsewhere bool
 
 	ListInterval   time.Duration // between lists of the names; 0: 5 s
-	VerifyInterval time.Duration // within which each service is read once more without a cause; 0: 60 s
+	VerifyInterval time.Duration // within which each service is read again; 0: 60 s
 }
 
-// A Source reports to a table what providers register in Nacos. It lists the
-// names of services at intervals, and subscribes their instances. It has
-// connections of its own, which publish nothing: a server may close them if it
-// cannot keep up with pushes. Over each connection everything is read anew.
+// A Source reports to a table what providers register in Nacos. It lists the names of services
+// at intervals, and subscribes their instances. It has its own connections, which publish
+// nothing, because a server may close a connection that is too slow for its pushes. Over each
+// connection everything is read again.
 //
-// A push may be lost, repeated, late or out of order. One that is newer than all
-// that the connection has received is accepted. Any other, and one without
-// instances, makes the source read the service. Besides, every service is read
-// once within VerifyInterval.
+// A push may be lost, repeated, late or out of order. It is accepted if it is newer than all
+// that the connection has received. After any other push, and after a push without instances,
+// the source reads the service. In addition, every service is read once within
+// VerifyInterval.
 //
-// Instances that are not enabled are left out: servers never show them in
-// answers.
+// Instances that are not enabled are left out: servers never show them in answers.
 type Source struct {
 	client *Client
 	opts   SourceOptions
@@ -86,7 +86,7 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 		s.Group = cmp.Or(s.Group, "DEFAULT_GROUP")
 		same := func(o Scope) bool { return o.Group == s.Group && onWire(o.Namespace) == onWire(s.Namespace) }
 		if slices.ContainsFunc(o.Scopes[:i], same) {
-			return nil, fmt.Errorf("namespace %q group %q: named twice", s.Namespace, s.Group)
+			return nil, fmt.Errorf("namespace %q group %q: listed twice", s.Namespace, s.Group)
 		}
 		o.Scopes[i] = s
 		if err := metadata.CheckNacosService(s.Namespace, s.Group, "any"); err != nil {
@@ -103,7 +103,7 @@ func (s *Source) State() State { return s.client.State() }
 
 // Run implements registry.Source. It may be called once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	const lived = 10 * time.Second // a connection that lasted so long resets the backoff
+	const good = 10 * time.Second // a connection that lasted as long resets the backoff
 	r := newReader(s, table)
 	table.Stale(fmt.Errorf("not read yet: connecting to %s", s.client.opts.Servers))
 	s.client.run(ctx, func(ctx context.Context, cn *conn, err error) bool {
@@ -114,16 +114,16 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 		if ctx.Err() == nil {
 			table.Stale(err)
 		}
-		return time.Since(began) >= lived
+		return time.Since(began) >= good
 	})
 	return nil
 }
 
-// errRecheck says that Recheck was called.
-var errRecheck = errors.New("everything is being read anew, as was asked for")
+// errRecheck means that Recheck was called.
+var errRecheck = errors.New("full read requested")
 
-// Recheck has everything read anew over a new connection, to the next server if
-// there are several. It does not block.
+// Recheck starts a full read over a new connection, to the next server if there are several.
+// It does not block.
 func (s *Source) Recheck() {
 	select {
 	case s.rechecks <- struct{}{}:
@@ -131,9 +131,9 @@ func (s *Source) Recheck() {
 	}
 }
 
-// Check lists the names of every scope over a connection of its own. It returns
-// the state of that and the number of services; the error is ErrNoNamespace if
-// nobody else sees them. Run must not run.
+// Check lists the names of every scope over its own connection. It returns the state of the
+// connection and the number of services. The error is ErrNoNamespace if the servers do not
+// list the namespace. Run must not run.
 func (s *Source) Check(ctx context.Context) (State, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

@@ -15,33 +15,32 @@ import (
 // received puts a push of instances into the inbox.
 func (r *reader) received(k serviceKey, info *model.Service) { r.inbox.put(k, newSnapshot(info)) }
 
-// pushes handles the pushes in the inbox. Servers do not say which namespace a
-// push is of: if a service of that name is watched in several, each is read.
+// pushes handles the pushes in the inbox. Servers leave out the namespace of a push: if services
+// of its name are watched in several namespaces, all of them are read.
 func (r *reader) pushes() {
 	for k, n := range r.inbox.drain() {
-		var of []*watchedService
+		var candidates []*watchedService
 		for _, s := range r.scopes {
 			if w := s.watched[k.name]; w != nil && s.Group == k.group && !w.leaving {
-				of = append(of, w)
+				candidates = append(candidates, w)
 			}
 		}
-		for _, w := range of {
-			if len(of) > 1 {
+		for _, w := range candidates {
+			if len(candidates) > 1 {
 				n.mixed = true
 			}
 			v := w.push(n)
 			if v.accept {
 				r.accept(w, n.snapshot)
 			}
-			if v.ask != inTurn {
-				r.requests.schedule(w, v.ask)
+			if v.read != inTurn {
+				r.requests.schedule(w, v.read)
 			}
 		}
 	}
 }
 
-// answered handles the answer to a request that was sent when before was the
-// newest stamp.
+// answered handles the answer to a request. Before is the newest stamp when it was sent.
 func (r *reader) answered(w *watchedService, t snapshot, before uint64, err error) {
 	r.tableWriter.Answer(w.key.name)
 	if err != nil {
@@ -63,16 +62,16 @@ func (r *reader) answered(w *watchedService, t snapshot, before uint64, err erro
 		r.drop(w)
 		return
 	}
-	if first && v.ask == inTurn {
+	if first && v.read == inTurn {
 		w.due = time.Now().Add(r.verifyDelay(w))
 		return
 	}
-	r.requests.schedule(w, v.ask)
+	r.requests.schedule(w, v.read)
 }
 
-// verifyDelay returns when a service is read once more after its first reading.
-// Without instances that is soon: it may have been listed before its instances
-// could be read, and their push may be lost.
+// verifyDelay returns when a service is read again after its first read. A service without
+// instances is read soon: it may have been listed before its instances could be read, and
+// their push may be lost.
 func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	if w.count == 0 && r.opts.VerifyInterval > 5*lookAgain {
 		return lookAgain + rand.N(4*lookAgain) //nolint:gosec // spreads load, keeps no secret
@@ -80,8 +79,8 @@ func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	return rand.N(r.opts.VerifyInterval) //nolint:gosec // as above
 }
 
-// unanswered records why a service could not be read. Its rows are kept. With an
-// Interest the first reading does not wait for it: each name is reported on its own.
+// unanswered handles a failed read of a service, whose rows are kept. With an Interest the first
+// read does not wait for it, because each name is answered separately.
 func (r *reader) unanswered(w *watchedService, err error) {
 	w.fails++
 	w.err, r.marksOutdated = err, true
@@ -102,7 +101,7 @@ func (r *reader) unanswered(w *watchedService, err error) {
 	}
 }
 
-// accept makes a snapshot the content of a service.
+// accept replaces the content of a service by a snapshot.
 func (r *reader) accept(w *watchedService, t snapshot) {
 	if !errors.Is(t.protected, w.protected) {
 		w.protected, r.marksOutdated = t.protected, true
@@ -119,22 +118,23 @@ func (r *reader) accept(w *watchedService, t snapshot) {
 	}
 }
 
-// fetched applies a document, or why there is none.
-func (r *reader) fetched(res dependency.Result) {
-	changed := r.documents.Accept(time.Now(), res)
-	w := r.watched[keyOf(res.Ref.Group)]
+// fetched handles a fetched document, or the error of the fetch.
+func (r *reader) fetched(result dependency.Result) {
+	changed := r.documents.Accept(time.Now(), result)
+	w := r.watched[keyOf(result.Ref.Group)]
 	if w == nil || !changed {
-		return // the service was forgotten meanwhile, or nothing changed
+		return // the service was removed meanwhile, or nothing changed
 	}
-	if res.Err != nil {
-		r.log.Warn("a document that instances depend on was not fetched", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
+	if result.Err != nil {
+		r.log.Warn("document of instances not fetched",
+			"group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
 	}
 	r.marksOutdated = true
 	r.rebuild(w)
 }
 
-// rebuild makes the rows of a service from its instances. While a document that
-// they depend on is fetched for the first time, the old rows are kept.
+// rebuild decodes the instances of a service and reports its rows. The old rows are kept until
+// all documents of the instances were fetched once.
 func (r *reader) rebuild(w *watchedService) {
 	if r.documents.unread(w.groups) {
 		return
@@ -152,9 +152,8 @@ func (r *reader) rebuild(w *watchedService) {
 	r.tableWriter.Answer(w.key.name)
 }
 
-// decode adds the rows that instances report in one format. Instances that
-// cannot be read are skipped with a reason. It returns why others cannot be
-// decoded: a document is missing.
+// decode adds the rows of instances in one format, and skips invalid instances with a reason. It
+// returns the instances that cannot be decoded because of a missing document.
 func (r *reader) decode(w *watchedService, g formatGroup, to *registry.Reported) (undecodable map[string]error) {
 	skip := func(key string, err error) { to.Skipped[g.group.String()+" "+key] = err.Error() }
 	entries := make([]registry.Entry, 0, len(w.instances))
@@ -162,7 +161,7 @@ func (r *reader) decode(w *watchedService, g formatGroup, to *registry.Reported)
 		switch n := len(entries); {
 		case in.err != nil:
 			skip(in.key, in.err)
-		case n > 0 && entries[n-1].Key == in.key: // from another connection
+		case n > 0 && entries[n-1].Key == in.key: // of another connection
 		default:
 			entries = append(entries, registry.Entry{Group: g.group, Key: in.key, Value: in.text})
 		}
@@ -178,9 +177,9 @@ func (r *reader) decode(w *watchedService, g formatGroup, to *registry.Reported)
 	return undecodable
 }
 
-// drop removes the rows of a service that is neither listed nor has instances.
-// In the first reading of a connection they are not reported as gone, but are
-// missing when the table is replaced.
+// drop removes the rows of a service, and ends its subscription. Before the first read of a
+// connection is complete, the removal is not reported: the rows are missing when the table is
+// replaced.
 func (r *reader) drop(w *watchedService) {
 	r.tableWriter.Report(&w.reported, registry.Reported{})
 	w.leaving = true

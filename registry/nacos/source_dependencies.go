@@ -12,36 +12,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries depend on documents, in
-// configurations or of their providers.
+// HasDependencies is a Format whose entries depend on documents, which are stored in
+// configurations or returned by providers.
 type HasDependencies interface {
 	Format
 
 	// Dependencies returns the documents that entries depend on.
 	Dependencies(entries []registry.Entry) []metadata.Ref
 
-	// Config returns the configuration that stores a document; it has no id if
-	// Nacos does not store it.
+	// Config returns the configuration that stores a document. It has no id if Nacos does
+	// not store the document.
 	Config(entry registry.Entry) (at metadata.NacosConfig, element string)
 }
 
-// fetchesAtATime bounds the configurations that are read at a time.
+// fetchesAtATime is the number of configurations that are read at a time.
 const fetchesAtATime = 16
 
-// documents are those that instances depend on.
+// documents are the documents on which instances depend. The loop of the reader owns them.
 type documents struct {
 	*dependency.Fetcher // of one connection
 
-	set     *dependency.Set
-	formats map[string]HasDependencies // by kind
-
-	elsewhere bool // none is stored in this Nacos
+	set       *dependency.Set
+	formats   map[string]HasDependencies // by kind
+	elsewhere bool                       // no document is stored in this Nacos
 }
 
 func newDocuments(o SourceOptions, table *registry.Table) documents {
-	d := documents{elsewhere: o.Elsewhere, formats: make(map[string]HasDependencies), set: dependency.NewSet(dependency.Options{
+	set := dependency.NewSet(dependency.Options{
 		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: o.Asker, Room: table.Reserve,
-	})}
+	})
+	d := documents{elsewhere: o.Elsewhere, formats: make(map[string]HasDependencies), set: set}
 	for _, f := range o.Formats {
 		if dependent, ok := f.(HasDependencies); ok {
 			d.formats[f.Kind()] = dependent
@@ -62,11 +62,11 @@ func (d *documents) connect(cn *conn) {
 	})
 }
 
-// fetchStored reads a document. If its revision is no valid group, it cannot be
-// stored at all. What a server refuses it may allow later.
+// fetchStored reads a document. If its revision is invalid as a group, the document cannot be
+// stored. The refusal of a server is not final, because it may allow the read later.
 func fetchStored(ctx context.Context, over asker, at metadata.NacosConfig) (string, error) {
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
-		return "", fmt.Errorf("%w: its revision is no name that Nacos accepts: %w", registry.ErrRefused, err)
+		return "", fmt.Errorf("%w: its revision is not a name that Nacos accepts: %w", registry.ErrRefused, err)
 	}
 	text, there, err := readConfig(ctx, over, at)
 	if err == nil && !there {
@@ -78,14 +78,14 @@ func fetchStored(ctx context.Context, over asker, at metadata.NacosConfig) (stri
 	return text, err
 }
 
-// Document returns a document that is stored as a configuration. The error of one that
-// is not stored wraps dependency.ErrMissing.
+// Document returns a document that is stored as a configuration. The error wraps
+// dependency.ErrMissing if the document is not stored.
 func (c *Client) Document(ctx context.Context, at metadata.NacosConfig) (string, error) {
 	return fetchStored(ctx, c, at)
 }
 
-// require has the documents fetched that instances depend on, and reports
-// whether instances of any format may depend on some.
+// require requires the documents on which instances depend. It reports whether a format may
+// depend on documents.
 func (d *documents) require(groups []formatGroup, instances []instance) (dependent bool) {
 	for _, g := range groups {
 		format, ok := g.format.(HasDependencies)
@@ -104,12 +104,12 @@ func (d *documents) require(groups []formatGroup, instances []instance) (depende
 	return dependent
 }
 
-// unread reports whether any document was neither received nor refused yet.
+// unread reports whether a document was neither received nor refused yet.
 func (d *documents) unread(groups []formatGroup) bool {
 	return slices.ContainsFunc(groups, func(g formatGroup) bool { return d.set.Unread(g.group) })
 }
 
-// unknown adds the services whose documents are not all known.
+// unknown adds the scopes of groups with documents that are unknown.
 func (d *documents) unknown(groups []formatGroup, to map[string]error) {
 	for _, g := range groups {
 		if dependent, ok := g.format.(HasDependencies); ok {

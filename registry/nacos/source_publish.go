@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// publish applies to the table what has changed since the last call.
+// publish writes to the table what has changed since the last call.
 func (r *reader) publish() {
 	if r.marksOutdated {
 		r.tableWriter.Report(&r.marks, registry.Reported{Unknown: r.unknown()})
@@ -21,6 +21,7 @@ func (r *reader) publish() {
 	}
 }
 
+// complete reports whether the first read of the connection is complete.
 func (r *reader) complete() bool {
 	listed := false
 	for _, s := range r.scopes {
@@ -32,6 +33,7 @@ func (r *reader) complete() bool {
 	return listed && r.pending == 0 && r.documents.set.Resolved()
 }
 
+// replace replaces the table after the first read.
 func (r *reader) replace() {
 	r.tableWriter.Answer(r.opts.Interest.Names()...)
 	r.synced = true
@@ -39,32 +41,33 @@ func (r *reader) replace() {
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
 }
 
-// unknown returns which scopes and services are unknown. A scope is unknown as a whole
-// if many of its services cannot be read.
+// unknown returns the unknown scopes and services. A scope is unknown as a whole if many of its
+// services cannot be read.
 func (r *reader) unknown() map[string]error {
-	want := make(map[string]error)
+	unknown := make(map[string]error)
 	for _, s := range r.scopes {
 		if err := s.unreadable(); err != nil {
 			for _, f := range r.opts.Formats {
-				want[registry.Group{Kind: f.Kind(), Namespace: s.Namespace, Group: s.Group, Name: "*"}.String()] = err
+				all := registry.Group{Kind: f.Kind(), Namespace: s.Namespace, Group: s.Group, Name: "*"}
+				unknown[all.String()] = err
 			}
 			continue
 		}
 		for w := range s.failing {
-			w.unknown(want, w.err)
+			w.unknown(unknown, w.err)
 		}
 		for _, w := range s.watched {
 			if w.err == nil {
-				w.unknown(want, w.protected)
+				w.unknown(unknown, w.protected)
 			}
-			maps.Copy(want, w.refused)
-			r.documents.unknown(w.groups, want)
+			maps.Copy(unknown, w.refused)
+			r.documents.unknown(w.groups, unknown)
 		}
 	}
-	return want
+	return unknown
 }
 
-// unreadable returns why a scope is unknown as a whole, nil if it is not.
+// unreadable returns why a scope is unknown as a whole; nil if it is not.
 func (s *scope) unreadable() error {
 	const many = 64
 	if s.err == nil && len(s.failing) > many {
@@ -75,8 +78,8 @@ func (s *scope) unreadable() error {
 	return s.err
 }
 
-// unknown adds a service that could not be read, for a reason: all that it may report,
-// and all that it did report. Without a reason it adds nothing.
+// unknown adds a service that is unknown for a reason: the scopes of all rows that it may have,
+// and its current rows. Without a reason it adds nothing.
 func (w *watchedService) unknown(to map[string]error, reason error) {
 	if reason == nil {
 		return

@@ -15,7 +15,7 @@ import (
 // readAhead is the number of services that are read at a time.
 const readAhead = 64
 
-// A reader reads what a source reports. Only the loop of follow touches it.
+// A reader reads services and writes them to the table. The loop of follow owns it.
 type reader struct {
 	*Source
 	table         *registry.Table
@@ -23,21 +23,21 @@ type reader struct {
 	watched       map[serviceKey]*watchedService
 	documents     documents
 	tableWriter   *registry.TableWriter
-	marks         registry.Reported // the scopes and services that are unknown
-	marksOutdated bool              // they may have to change
+	marks         registry.Reported // the unknown scopes and services
+	marksOutdated bool              // marks may have to change
 
-	// What holds for one connection.
+	// For one connection.
 	cn             *conn
 	inbox          *inbox
 	requests       *requests
-	pending        int  // services that the first reading waits for
-	synced         bool // the first reading is over
-	interestSynced bool // Interest was applied
+	pending        int  // number of services for which the first read waits
+	synced         bool // the first read is complete
+	interestSynced bool // the names of Interest are subscribed
 	throttled      int
-	resume         time.Time // when a throttling server may be asked again
+	resume         time.Time // of requests, after the server throttled them
 }
 
-// A scope is what is known of the services of one namespace and group.
+// A scope is the state of one namespace and group.
 type scope struct {
 	Scope
 	watched map[string]*watchedService
@@ -55,7 +55,9 @@ func newReader(s *Source, table *registry.Table) *reader {
 	}
 	r.tableWriter = registry.NewTableWriter(table, s.opts.Interest, r.stateOf)
 	for _, at := range s.opts.Scopes {
-		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{})})
+		r.scopes = append(r.scopes, &scope{
+			Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{}),
+		})
 	}
 	return r
 }
@@ -71,8 +73,8 @@ func (r *reader) begin(cn *conn) {
 	}
 }
 
-// follow reads everything and then follows changes until the connection ends,
-// and returns why.
+// follow reads everything and then follows changes until the connection ends, and returns why
+// it ended.
 func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error {
 	r.begin(cn)
 	ctx, cancel := context.WithCancel(ctx)
@@ -94,8 +96,8 @@ func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error
 			return err
 		case handle := <-r.requests.answers:
 			handle()
-		case res := <-r.documents.Results():
-			r.fetched(res)
+		case result := <-r.documents.Results():
+			r.fetched(result)
 		case <-r.inbox.ready:
 			r.pushes()
 		case <-r.opts.Interest.Changed():
@@ -107,6 +109,7 @@ func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error
 	}
 }
 
+// start starts the requests that are due.
 func (r *reader) start(ctx context.Context) {
 	t := time.Now()
 	if t.Before(r.resume) {
@@ -117,8 +120,8 @@ func (r *reader) start(ctx context.Context) {
 		if r.opts.Interest == nil && !s.asking && !s.due.After(t) {
 			s.asking = true
 			r.requests.start(func() func() {
-				all, err := listNames(ctx, r.cn, s.Namespace, s.Group)
-				return func() { r.listed(s, all, err) }
+				names, err := listNames(ctx, r.cn, s.Namespace, s.Group)
+				return func() { r.listed(s, names, err) }
 			})
 		}
 	}
@@ -131,15 +134,16 @@ func (r *reader) start(ctx context.Context) {
 	}
 }
 
+// ask reads a service next to the loop.
 func (r *reader) ask(ctx context.Context, w *watchedService) {
 	w.asked = time.Now()
 	before := w.stamp
 	r.requests.start(func() func() {
-		t, err := r.look(ctx, w.key)
+		t, err := r.readService(ctx, w.key)
 		return func() {
 			r.requests.running--
 			if w.asking = false; r.watched[w.key] != w {
-				return // it was forgotten meanwhile
+				return // it was removed meanwhile
 			}
 			r.answered(w, t, before, err)
 			if w.again {
@@ -150,10 +154,10 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 	})
 }
 
-// look subscribes a service and returns what it holds. Of a service that is protected
-// it asks which instances are healthy. Consumers, who have an Interest, call the others
-// as well.
-func (r *reader) look(ctx context.Context, k serviceKey) (snapshot, error) {
+// readService subscribes a service and returns its content. For a protected service it also
+// requests which instances are healthy. Consumers, which have an Interest, call the other
+// instances as well.
+func (r *reader) readService(ctx context.Context, k serviceKey) (snapshot, error) {
 	info, err := subscribe(ctx, r.cn, k)
 	if err != nil {
 		return snapshot{}, err
@@ -179,8 +183,8 @@ func (r *reader) look(ctx context.Context, k serviceKey) (snapshot, error) {
 	return newSnapshot(info), nil
 }
 
-// leave ends the subscription of a service that is gone. It is watched until
-// then, so that a new one of its name is not subscribed before.
+// leave ends the subscription of a removed service. Until then the service is watched, so that
+// a new service of its name is not subscribed before.
 func (r *reader) leave(ctx context.Context, w *watchedService) {
 	r.requests.start(func() func() {
 		err := unsubscribe(ctx, r.cn, w.key)
@@ -190,19 +194,18 @@ func (r *reader) leave(ctx context.Context, w *watchedService) {
 				r.log.Debug("subscription not ended", "service", w.key.name, "err", err)
 			}
 			if r.watched[w.key] == w {
-				r.forget(w)
+				r.remove(w)
 			}
-			r.interestSynced = false // it may be desired again by now
+			r.interestSynced = false // the name may have been added again
 		}
 	})
 }
 
-// connection reads and follows a server over one connection, and returns why
-// that ended.
+// connection reads and follows a server over one connection, and returns why it ended.
 func (r *reader) connection(ctx context.Context, cn *conn) error {
 	c := r.client
 	select {
-	case <-r.rechecks: // this connection does it
+	case <-r.rechecks: // this connection reads everything
 	default:
 	}
 	r.inbox = newInbox()
@@ -224,7 +227,7 @@ func (r *reader) connection(ctx context.Context, cn *conn) error {
 	return err
 }
 
-// awaitRecheck ends a connection once Recheck is called.
+// awaitRecheck ends a connection when Recheck is called.
 func (r *reader) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
 	select {
 	case <-ctx.Done():

@@ -5,28 +5,29 @@ import (
 	"time"
 )
 
-// requests are those of one connection: the ones that run beside the loop of a
-// reader, and the services that wait for theirs.
+// requests are the requests of one connection: those that run next to the loop of a reader, and
+// the services that wait for a request. Only their calls run outside of the loop.
 type requests struct {
 	sync.WaitGroup
 
-	answers  chan func() // for the loop to call
-	limit    int         // of those for services
-	running  int         // for services
+	answers  chan func() // the loop calls them
+	limit    int         // of requests for services
+	running  int         // number of requests for services
 	queue    []*watchedService
-	interval time.Duration // within which a service is read once more
+	interval time.Duration // within which a service is read again
 }
 
 func newRequests(limit, others int, interval time.Duration) *requests {
-	return &requests{answers: make(chan func(), limit+others), limit: limit, interval: interval} // so that no answer waits for the loop
+	answers := make(chan func(), limit+others) // no answer waits for the loop
+	return &requests{answers: answers, limit: limit, interval: interval}
 }
 
-// start runs a call beside the loop, and the function that it returns within the
-// loop.
+// start runs a call next to the loop. The loop runs the function that the call returns.
 func (q *requests) start(call func() func()) {
 	q.Go(func() { q.answers <- call() })
 }
 
+// drain runs the functions of all calls that have returned.
 func (q *requests) drain() {
 	for {
 		select {
@@ -38,7 +39,7 @@ func (q *requests) drain() {
 	}
 }
 
-// enqueue has a service read, once more if that is in flight.
+// enqueue queues a service to be read, or to be read again if a request is in flight.
 func (q *requests) enqueue(w *watchedService) {
 	w.due = time.Time{}
 	switch {
@@ -50,6 +51,7 @@ func (q *requests) enqueue(w *watchedService) {
 	}
 }
 
+// enqueueDue queues the services that are due.
 func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
 	t := time.Now()
 	for _, w := range watched {
@@ -59,12 +61,12 @@ func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
 	}
 }
 
-// next returns the next service to be read, nil if none may be now.
+// next returns the next service to be read; nil if none is queued, or too many requests run.
 func (q *requests) next() *watchedService {
 	for q.running < q.limit && len(q.queue) > 0 {
 		w := q.queue[0]
 		q.queue = q.queue[1:]
-		if w.queued { // else it was forgotten meanwhile
+		if w.queued { // otherwise it was removed meanwhile
 			w.queued, w.asking = false, true
 			q.running++
 			return w
@@ -73,8 +75,7 @@ func (q *requests) next() *watchedService {
 	return nil
 }
 
-// schedule has a service read at the time of a verdict. Pushes cause no more
-// than one reading within lookAgain.
+// schedule schedules a read of a service. Pushes cause at most one read within lookAgain.
 func (q *requests) schedule(w *watchedService, at when) {
 	t := time.Now()
 	due := t.Add(q.interval)

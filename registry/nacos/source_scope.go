@@ -7,12 +7,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// maxFailures is how often a list or service may fail before the first reading
+// maxFailures is the number of failures of a list or service after which the first read
 // continues without it.
 const maxFailures = 3
 
-// listed handles a list of names, or the error instead. New services are
-// subscribed; missing ones are read before anything is concluded.
+// listed handles a list of names, or its error. It subscribes new services. Missing services
+// are read before they count as removed.
 func (r *reader) listed(s *scope, names []string, err error) {
 	s.asking, r.marksOutdated = false, true
 	t := time.Now()
@@ -20,30 +20,30 @@ func (r *reader) listed(s *scope, names []string, err error) {
 		s.fails++
 		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.requestBackoff(s.fails)))
 		if s.fails == 1 {
-			r.log.Warn("nacos services not listed, trying on", "namespace", s.Namespace, "group", s.Group, "err", err)
+			r.log.Warn("nacos services not listed, retrying", "namespace", s.Namespace, "group", s.Group, "err", err)
 		}
 		s.err = err
 		r.failed(err)
 		return
 	}
 	if r.synced && !s.listed {
-		r.synced = false // the table is replaced: rows may be missing without a report that they went
+		r.synced = false // the table will be replaced, because the removal of rows may not be reported
 	}
 	r.throttled = 0
 	s.listed, s.fails, s.err, s.due = true, 0, nil, t.Add(r.opts.ListInterval)
-	here := make(map[string]bool, len(names))
+	exists := make(map[string]bool, len(names))
 	for _, name := range names {
-		here[name] = r.seen(s, name)
+		exists[name] = r.seen(s, name)
 	}
 	for name, w := range s.watched {
-		if !here[name] {
+		if !exists[name] {
 			r.missing(w)
 		}
 	}
 }
 
-// syncInterest subscribes the services of Interest, in place of a list, and ends
-// the other subscriptions.
+// syncInterest subscribes the services of Interest, instead of those of a list, and ends the
+// other subscriptions.
 func (r *reader) syncInterest() {
 	if r.opts.Interest == nil || r.interestSynced {
 		return
@@ -64,13 +64,13 @@ func (r *reader) syncInterest() {
 	r.tableWriter.Answer(r.opts.Interest.Unreported()...)
 }
 
-// stateOf returns why a name is unknown, nil if the table has all its services;
-// not ok while it is being read.
+// stateOf returns why a name is unknown; nil if the table has all its services. It returns
+// false while the name is being read.
 func (r *reader) stateOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {
 		w := s.watched[name]
 		switch {
-		case w == nil && len(r.opts.groupsOf(s.Scope, name)) == 0: // no service has that name
+		case w == nil && len(r.opts.groupsOf(s.Scope, name)) == 0: // no format has services of this name
 		case w == nil || w.leaving:
 			return nil, false
 		case w.err != nil:
@@ -82,7 +82,7 @@ func (r *reader) stateOf(name string) (err error, ok bool) {
 	return err, true
 }
 
-// seen has a listed service subscribed, false if it is not to be read.
+// seen subscribes a listed service. It returns false if the service is of no format.
 func (r *reader) seen(s *scope, name string) bool {
 	w := s.watched[name]
 	if w == nil {
@@ -101,7 +101,7 @@ func (r *reader) seen(s *scope, name string) bool {
 	return true
 }
 
-// await has a service read, and the first reading wait for it.
+// await queues a service to be read, and makes the first read wait for it.
 func (r *reader) await(w *watchedService) {
 	if !r.synced && !w.pending {
 		w.pending = true
@@ -116,8 +116,8 @@ func (r *reader) missing(w *watchedService) {
 	switch {
 	case w.leaving:
 	case !r.synced && w.count == 0:
-		r.forget(w)
-	case !r.synced && fresh: // an earlier connection reported instances
+		r.remove(w)
+	case !r.synced && fresh: // with instances of an earlier connection
 		w.listed = false
 		r.await(w)
 	case w.listed:
@@ -126,7 +126,7 @@ func (r *reader) missing(w *watchedService) {
 	}
 }
 
-// groupsOf returns the groups of a service in all formats.
+// groupsOf returns the group of a service in each format.
 func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
 	var out []formatGroup
 	for _, f := range o.Formats {
@@ -137,13 +137,14 @@ func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
 	return out
 }
 
+// isDone reports whether the first read need not wait for the list of the scope.
 func (s *scope) isDone() bool {
-	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= maxFailures && !errors.Is(s.err, ErrThrottled))
+	failed := errors.Is(s.err, registry.ErrRefused) || s.fails >= maxFailures && !errors.Is(s.err, ErrThrottled)
+	return s.listed || s.err != nil && failed
 }
 
-// forget removes a service and what was reported of its instances, but not its
-// rows.
-func (r *reader) forget(w *watchedService) {
+// remove removes a service.
+func (r *reader) remove(w *watchedService) {
 	r.stopWaiting(w)
 	w.queued, r.marksOutdated = false, true
 	r.tableWriter.Report(&w.reported, registry.Reported{})
@@ -153,6 +154,7 @@ func (r *reader) forget(w *watchedService) {
 	delete(w.scope.failing, w)
 }
 
+// stopWaiting ends the wait of the first read for a service.
 func (r *reader) stopWaiting(w *watchedService) {
 	if w.pending {
 		w.pending = false
@@ -160,15 +162,15 @@ func (r *reader) stopWaiting(w *watchedService) {
 	}
 }
 
-// failed handles a failed request. A server that throttles is not asked for a
-// while. With an Interest a failure is that of its own name, not of the table.
+// failed handles a failed request. A server that throttles gets no request for a while. With an
+// Interest a failure affects only its name, and not the table.
 func (r *reader) failed(err error) {
 	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
 		r.throttled++
 		wait := r.client.opts.requestBackoff(r.throttled)
 		r.resume = t.Add(wait)
 		if r.throttled == 1 {
-			r.log.Warn("nacos throttles, reading is paused", "retry_in", wait, "err", err)
+			r.log.Warn("nacos throttles requests, reads are paused", "retry_in", wait, "err", err)
 		}
 	}
 	if !r.synced && (r.opts.Interest == nil || errors.Is(err, ErrThrottled)) {

@@ -9,8 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// subscriptions are the subscribed services of a target, and those that others
-// changed.
+// subscriptions are the subscribed services of a target, and the groups that others changed.
 type subscriptions struct {
 	ready chan struct{}
 
@@ -19,25 +18,26 @@ type subscriptions struct {
 	changed  map[registry.Group]struct{}
 }
 
-// A subscription is what pushes of a service are compared with.
+// A subscription is a subscribed service, and the content with which its pushes are compared.
 type subscription struct {
 	group registry.Group
 	phase phase
-	seen  content // as it was read
+	seen  content // at the last read
 }
 
 // A phase is the state of a subscription.
 type phase uint8
 
 const (
-	reading phase = iota // any push may be newer than the answer
+	reading phase = iota // a push may be newer than the answer
 	read
-	written // pushes show what we wrote, and it is about to be read back
+	written // pushes show our write, which is about to be read back
 )
 
 func newSubscriptions() *subscriptions {
 	return &subscriptions{
-		ready: make(chan struct{}, 1), services: make(map[serviceKey]*subscription), changed: make(map[registry.Group]struct{}),
+		ready:    make(chan struct{}, 1),
+		services: make(map[serviceKey]*subscription), changed: make(map[registry.Group]struct{}),
 	}
 }
 
@@ -55,7 +55,7 @@ func (w *subscriptions) end(k serviceKey, g registry.Group) {
 	delete(w.changed, g)
 }
 
-// advance records that a service was read, or is about to be written.
+// advance sets the phase of a service that was read, or is about to be written.
 func (w *subscriptions) advance(k serviceKey, to phase, seen content) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,13 +73,13 @@ func (w *subscriptions) groupOf(k serviceKey) (registry.Group, bool) {
 	return registry.Group{}, false
 }
 
-// pushed records what a push shows of a service, of which our connection
-// publishes so many instances.
-func (w *subscriptions) pushed(k serviceKey, shown content, publishes int) {
+// pushed handles a push. It marks the group as changed unless the push shows the last read, or
+// our write. Published is the number of instances that our connection publishes.
+func (w *subscriptions) pushed(k serviceKey, shown content, published int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.services[k]
-	if s == nil || s.phase == written || s.phase == read && shown.ours == publishes && shown.others == s.seen.others {
+	if s == nil || s.phase == written || s.phase == read && shown.ours == published && shown.others == s.seen.others {
 		return
 	}
 	w.changed[s.group] = struct{}{}
@@ -89,15 +89,15 @@ func (w *subscriptions) pushed(k serviceKey, shown content, publishes int) {
 	}
 }
 
-// content is what an answer or a push shows of a service.
+// content is the content of a service in an answer or a push.
 type content struct {
-	ours   int               // instances that our connection publishes
-	others [sha256.Size]byte // the sum of the others
+	ours   int               // number of instances that our connection publishes
+	others [sha256.Size]byte // sum of all others
 }
 
-func contentOf(held []registry.Stored) (c content) {
+func contentOf(stored []registry.Stored) (c content) {
 	ours := make(map[string]bool)
-	for _, h := range held {
+	for _, h := range stored {
 		ours[h.Value] = h.Live
 	}
 	sum := sha256.New()

@@ -13,31 +13,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Layout says which services of a server hold entries of a format. Codecs
-// implement it.
+// A Layout decides which services of a server hold entries of a format. Codecs implement it.
 type Layout interface {
-	// Scopes returns the namespaces and groups that the format writes to, in
-	// Namespace and Group.
+	// Scopes returns the namespaces and groups to which the format writes, as Namespace and
+	// Group.
 	Scopes() []registry.Group
 
-	// GroupOf returns the group that a service is, and false if it is not of the
-	// format.
+	// GroupOf returns the group of a service, or false if the service is not of the format.
 	GroupOf(namespace, group, service string) (registry.Group, bool)
 }
 
 // TargetOptions tune a Target.
 type TargetOptions struct {
-	Owner    string           // metadata.Mark.Owner of what this target may change
+	Owner    string           // metadata.Mark.Owner of the entries that this target may change
 	Layouts  []Layout         // of all formats that are written
 	Signer   *metadata.Signer // nil: marks are neither signed nor verified
-	ReadBack time.Duration    // how long a server's reads lag behind its writes; 0 is 1 s
+	ReadBack time.Duration    // how long a server's reads lag behind its writes; 0: 1 s
 }
 
-// readBack is how long a server's reads lag behind its writes, if no option says.
+// readBack is the default of TargetOptions.ReadBack.
 const readBack = time.Second
 
-// A Target writes to Nacos. What it writes exists as long as its client's
-// connection. It implements registry.Target, registry.Watcher and registry.Recorder.
+// A Target writes to Nacos. Its instances exist as long as its client's connection. It
+// implements registry.Target, registry.Watcher and registry.Recorder.
 type Target struct {
 	*recorder
 
@@ -46,28 +44,29 @@ type Target struct {
 	subscriptions *subscriptions
 
 	mu        sync.Mutex
-	wrote     map[serviceKey]time.Time // when a service was written, for reads that have to wait
-	foreignIn map[registry.Group]error // services that hold instances of another format
+	wrote     map[serviceKey]time.Time // when a service was last written, see lag
+	foreignIn map[registry.Group]error // why nothing may be added to a service, see Exclusive
 }
 
 // NewTarget returns a target that writes through a client.
 func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 	if len(o.Owner) != metadata.OwnerLen {
-		return nil, fmt.Errorf("owner %q is no fingerprint of %d bytes", o.Owner, metadata.OwnerLen)
+		return nil, fmt.Errorf("owner must be a fingerprint of %d bytes (got %q)", metadata.OwnerLen, o.Owner)
 	}
 	if len(o.Layouts) == 0 {
 		return nil, errors.New("a Nacos target requires a format")
 	}
 	o.ReadBack = cmp.Or(o.ReadBack, readBack)
 	return &Target{
-		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, subscriptions: newSubscriptions(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
+		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, subscriptions: newSubscriptions(),
+		wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
 	}, nil
 }
 
-// Capabilities implements registry.Target. Lost is ready once the connection was
-// replaced: what was published on the earlier one has ended with it. An instance exists
-// as long as any connection publishes it, so that the target is Shared. A server that
-// restarts may confirm a batch and lose it, so that groups are read back.
+// Capabilities implements registry.Target. Lost is ready after the connection was replaced,
+// because instances are deleted with their connection. The target is Shared, because an
+// instance exists as long as any connection publishes it. Groups are read back, because a
+// server that restarts may confirm a batch and lose it.
 func (t *Target) Capabilities() registry.Capabilities {
 	return registry.Capabilities{
 		Sessions: true, Lost: t.client.Lost(), Shared: true, Records: t.recorder, VerifyAfter: t.opts.ReadBack,
@@ -100,9 +99,9 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return out, nil
 }
 
-// groupOf returns the group that a service is, and its layout, nil if it has none.
-// If several formats may have a service of that name, it is of the first: all that
-// we publish of a service is one set.
+// groupOf returns the group of a service and its layout; nil if it has none. If several
+// formats accept the name, the service is of the first one: all our instances of a service
+// are one set.
 func (t *Target) groupOf(namespace, group, service string) (registry.Group, Layout) {
 	for _, layout := range t.opts.Layouts {
 		if g, ok := layout.GroupOf(namespace, group, service); ok {
@@ -112,17 +111,19 @@ func (t *Target) groupOf(namespace, group, service string) (registry.Group, Layo
 	return registry.Group{}, nil
 }
 
-// layoutOf returns the layout of a group that is known.
+// layoutOf returns the layout of a group; nil if it has none.
 func (t *Target) layoutOf(g registry.Group) Layout {
 	_, layout := t.groupOf(g.Namespace, g.Group, g.Name)
 	return layout
 }
 
-// Write implements registry.Target: it publishes all desired instances of ours
-// in one batch. An instance beyond a limit is refused and not sent, because
-// servers refuse a batch as a whole. What another connection of ours publishes
-// goes once that one withdraws it or ends. Until then its deletion is a
-// registry.ErrConflict, while the rest of the change is done.
+// Write implements registry.Target. It publishes all our desired instances in one batch. An
+// instance that exceeds a limit is refused and not sent, because servers refuse a batch as a
+// whole.
+//
+// An instance that another connection of this owner publishes is deleted when that
+// connection withdraws it or ends. Until then its deletion is a registry.ErrConflict, and
+// the remaining change is applied.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.mayWrite(change); err != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
@@ -134,7 +135,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 }
 
 func (t *Target) write(ctx context.Context, change registry.Change) error {
-	refused := t.refuses(change)
+	refused := t.refusedOf(change)
 	change = change.Except(refused)
 	layout, hasParts := t.layoutOf(change.Group).(MultiPath)
 	if hasParts {
@@ -152,12 +153,13 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 		}
 	}
 	if i := slices.IndexFunc(change.Delete, func(h registry.Stored) bool { return !h.Live }); i >= 0 {
-		return fmt.Errorf("%w: %s is published by another connection of this owner, such as a replica's, and goes with that",
+		return fmt.Errorf("%w: %s is published by another connection of this owner, such as that of a replica",
 			registry.ErrConflict, change.Delete[i].Key)
 	}
 	return refused.Err()
 }
 
+// publish publishes the instances of a change, unless they are published already.
 func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	k, b := keyOf(change.Group), newBatch(change.Want)
 	if len(change.Put) == 0 && slices.Equal(b, t.client.publication(k)) {
@@ -171,21 +173,22 @@ func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	return err
 }
 
+// mayWrite returns an error if the target may not apply any of a change.
 func (t *Target) mayWrite(change registry.Change) error {
-	if err := t.known(change.Group); err != nil {
+	if err := t.checkGroup(change.Group); err != nil {
 		return err
 	}
 	for _, h := range change.Replaced() {
-		if h.Owner != t.opts.Owner && !h.Leaving { // which stays beside ours
-			return fmt.Errorf("%s is not ours to replace or delete", h.Key)
+		if h.Owner != t.opts.Owner && !h.Leaving { // a leaving entry stays next to ours
+			return fmt.Errorf("%s: owned by %q, not by us", h.Key, h.Owner)
 		}
 	}
 	return nil
 }
 
-// refuses returns what of a change may not be added, or would make a server
+// refusedOf returns the entries of a change that may not be added, or for which a server would
 // refuse the whole batch.
-func (t *Target) refuses(change registry.Change) registry.Refused {
+func (t *Target) refusedOf(change registry.Change) registry.Refused {
 	refused := make(registry.Refused)
 	foreign := t.foreign(change.Group)
 	for _, w := range change.Put {
@@ -198,17 +201,17 @@ func (t *Target) refuses(change registry.Change) registry.Refused {
 	return refused
 }
 
-// known returns an error for a group of no layout, and for a name that no server
+// checkGroup returns an error for a group without a layout, and for a name that no server
 // accepts.
-func (t *Target) known(g registry.Group) error {
+func (t *Target) checkGroup(g registry.Group) error {
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return err
 	}
 	switch found, layout := t.groupOf(g.Namespace, g.Group, g.Name); {
 	case layout == nil:
-		return errors.New("it is of no format that is written here")
+		return errors.New("no configured format writes it")
 	case found != g:
-		return fmt.Errorf("a service of that name is of the format %s here", found.Kind)
+		return fmt.Errorf("a service of this name belongs to the format %s", found.Kind)
 	}
 	return nil
 }

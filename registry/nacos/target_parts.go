@@ -11,20 +11,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// MultiPath is implemented by layouts that store parts of a group in
-// configurations. Instances refer to them.
+// MultiPath is implemented by layouts that store parts of a group in configurations, to which
+// instances refer.
 type MultiPath interface {
-	// Config returns the configuration that stores an entry and, if that is a
-	// list that many write, the entry's element. It has no id for an instance.
+	// Config returns the configuration that stores an entry. If several processes write it
+	// as a list, it also returns the element of the entry. For an instance it has no id.
 	Config(entry registry.Entry) (at metadata.NacosConfig, element string)
 
-	// Elements returns the elements of lists that belong to an entry, as entries.
-	// They are ours as long as that one is.
+	// Elements returns the elements of lists that belong to an entry, as entries. They are
+	// ours as long as the entry.
 	Elements(entry registry.Entry) []registry.Entry
 }
 
-// index returns the configuration that lists which parts of a group are ours, a
-// key a line, because configurations cannot be listed:
+// index returns the configuration that lists our parts of a group, with one key per line,
+// because configurations cannot be listed:
 //
 //	configuration xds-bridge.<owner>.<hash of the group> of group xds-bridge
 func (t *Target) index(g registry.Group) metadata.NacosConfig {
@@ -34,6 +34,7 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 	}
 }
 
+// parts reads our parts of a group.
 func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	layout, ok := t.layoutOf(g).(MultiPath)
 	if !ok {
@@ -43,7 +44,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Stored
 	if err != nil {
 		return nil, err
 	}
-	var held []registry.Stored
+	var stored []registry.Stored
 	elements := make(map[string]registry.Entry)
 	for key := range strings.FieldsSeq(index) {
 		h, there, err := t.part(ctx, layout, registry.Entry{Group: g, Key: key})
@@ -53,7 +54,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Stored
 		if !there {
 			continue
 		}
-		held = append(held, h)
+		stored = append(stored, h)
 		for _, e := range layout.Elements(h.Entry) {
 			elements[e.Key] = e
 		}
@@ -65,13 +66,13 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Stored
 			return nil, err
 		}
 		if hasElement(text, element) {
-			held = append(held, registry.Stored{Entry: e, Owner: t.opts.Owner, Live: true})
+			stored = append(stored, registry.Stored{Entry: e, Owner: t.opts.Owner, Live: true})
 		}
 	}
-	return held, nil
+	return stored, nil
 }
 
-// part reads a part that is not an element.
+// part reads a part that has its own configuration, or returns false if there is none.
 func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Stored, bool, error) {
 	at, element := layout.Config(e)
 	if at.ID == "" || element != "" {
@@ -89,9 +90,11 @@ func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (
 	return registry.Stored{Entry: e, Owner: t.opts.Signer.Owner(e, mark, t.opts.Owner), Live: true}, true, nil
 }
 
-// putParts writes the parts of a change, before the instances that refer to
-// them, and adds those that the server refuses to refused.
-func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
+// putParts writes the parts of a change, before the instances that refer to them. It adds the
+// parts that the server refuses to refused.
+func (t *Target) putParts(
+	ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused,
+) error {
 	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
 		return nil
 	}
@@ -118,10 +121,12 @@ func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry
 	return nil
 }
 
-// deleteParts deletes the parts of a change, after the instances that referred to
-// them, and adds those that the server refuses to refused. Elements are kept:
-// others may refer to them by now.
-func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
+// deleteParts deletes the parts of a change, after the instances that referred to them. It
+// adds the parts that the server refuses to refused. Elements are kept, because others may
+// refer to them.
+func (t *Target) deleteParts(
+	ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused,
+) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
 		if !registry.IsPart(h.Key) {
@@ -144,9 +149,10 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 	return t.setIndex(ctx, layout, change.Except(refused), nil)
 }
 
-// setIndex records which parts are ours: the desired ones, and those that are
-// still to be deleted.
-func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Stored) error {
+// setIndex writes the index of our parts: the desired ones, and those that are deleted later.
+func (t *Target) setIndex(
+	ctx context.Context, layout MultiPath, change registry.Change, toDelete []registry.Stored,
+) error {
 	var keys []string
 	add := func(e registry.Entry) {
 		if at, element := layout.Config(e); at.ID != "" && element == "" {
@@ -156,7 +162,7 @@ func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry
 	for _, e := range change.Want {
 		add(e)
 	}
-	for _, h := range still {
+	for _, h := range toDelete {
 		add(h.Entry)
 	}
 	slices.Sort(keys)

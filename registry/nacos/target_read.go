@@ -31,14 +31,14 @@ func (t *Target) Changes() []registry.Group {
 	return groups
 }
 
-// Watch implements registry.Watcher. It subscribes each time, which a server
-// accepts. So a service is subscribed on the current connection, and nothing is
-// missed between answer and pushes.
+// Watch implements registry.Watcher. It subscribes at each call, which servers accept. So the
+// service is subscribed on the current connection, and no change is missed between the
+// answer and the pushes.
 func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		t.subscriptions.begin(k, g)
 		info, err := subscribe(ctx, t.client, k)
-		if status.Code(err) == codes.ResourceExhausted { // a push of it would end the connection and what is published there
+		if status.Code(err) == codes.ResourceExhausted { // its push would end the connection, with our instances
 			t.subscriptions.end(k, g)
 			_ = unsubscribe(ctx, t.client, k)
 		}
@@ -46,9 +46,9 @@ func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Stored
 	})
 }
 
-// Read implements registry.Target. Each connection may publish an address: of
-// one it returns the instances of every other owner and one of ours. It waits
-// until the server's reads show the last write.
+// Read implements registry.Target. Several connections may publish the same address: for each
+// address it returns the instances of all other owners and one of ours. It waits until the
+// server's reads show the last write.
 func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		if _, watched := t.subscriptions.groupOf(k); watched {
@@ -63,27 +63,27 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Stored,
 
 // received handles a push, which may be of any namespace.
 func (t *Target) received(k serviceKey, info *model.Service) {
-	disabled := func(i model.Instance) bool { return !i.Enable } // which answers leave out
+	disabled := func(i model.Instance) bool { return !i.Enable } // answers leave these out
 	instances := instancesOf(slices.DeleteFunc(info.Hosts, disabled))
 	for _, layout := range t.opts.Layouts {
 		for _, scope := range layout.Scopes() {
 			k.namespace = scope.Namespace
 			if g, ok := t.subscriptions.groupOf(k); ok {
 				published := t.client.publication(k)
-				t.subscriptions.pushed(k, contentOf(t.holds(g, instances, published)), len(published))
+				t.subscriptions.pushed(k, contentOf(t.storedOf(g, instances, published)), len(published))
 			}
 		}
 	}
 }
 
-// A readFunc asks what a service holds.
+// A readFunc reads the instances of a service.
 type readFunc func(context.Context, serviceKey) (*model.Service, error)
 
 func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Stored, error) {
-	if err := t.known(g); err != nil {
+	if err := t.checkGroup(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
-	held, err := t.readWithoutLag(ctx, g, ask)
+	instances, err := t.readWithoutLag(ctx, g, ask)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
@@ -92,11 +92,11 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]re
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
 	own := make(map[string]registry.Stored)
-	for _, h := range held {
+	for _, h := range instances {
 		switch old, twice := own[h.Key]; {
 		case h.Owner != t.opts.Owner:
 			out = append(out, h)
-		case !twice || h.Live && !old.Live: // what this connection publishes comes before what others of ours do
+		case !twice || h.Live && !old.Live: // this connection takes precedence over our others
 			own[h.Key] = h
 		}
 	}
@@ -105,8 +105,8 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]re
 	return out, nil
 }
 
-// readWithoutLag reads a service until the server shows what our connection
-// published last. After ReadBack a difference is no lag.
+// readWithoutLag reads a service until the server shows the last write of our connection. A
+// difference after ReadBack is not a lag.
 func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Stored, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
@@ -117,53 +117,51 @@ func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readF
 		}
 		instances := instancesOf(info.Hosts)
 		published := t.client.publication(k)
-		held := t.holds(g, instances, published)
-		seen := contentOf(held)
-		if lag <= 0 || seen.ours == len(published) && !t.stale(held) {
+		stored := t.storedOf(g, instances, published)
+		seen := contentOf(stored)
+		if lag <= 0 || seen.ours == len(published) && !t.stale(stored) {
 			t.findForeign(g, instances)
 			t.subscriptions.advance(k, read, seen)
-			return held, nil
+			return stored, nil
 		}
 		registry.Sleep(ctx, min(look, lag))
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("wait for the server's reads: %w", err)
+			return nil, fmt.Errorf("wait until the server shows the last write: %w", err)
 		}
 	}
 }
 
-// lag returns how long the server's reads of a service may still lag behind our
-// last write.
+// lag returns how long the server's reads of a service may still lag behind our last write.
 func (t *Target) lag(k serviceKey) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := t.opts.ReadBack - time.Since(t.wrote[k])
-	if left <= 0 {
+	lag := t.opts.ReadBack - time.Since(t.wrote[k])
+	if lag <= 0 {
 		delete(t.wrote, k)
 	}
-	return left
+	return lag
 }
 
-// stale reports whether something of ours is held that our connection does not
-// publish.
-func (t *Target) stale(held []registry.Stored) bool {
-	return slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Owner == t.opts.Owner && !h.Live })
+// stale reports whether an entry is ours that our connection does not publish.
+func (t *Target) stale(stored []registry.Stored) bool {
+	return slices.ContainsFunc(stored, func(h registry.Stored) bool { return h.Owner == t.opts.Owner && !h.Live })
 }
 
-// holds returns the instances of a service as entries, with what our connection
-// publishes of them.
-func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Stored {
+// storedOf returns the instances of a service as entries. Those that our connection publishes
+// are live.
+func (t *Target) storedOf(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Stored {
 	ours := make(map[string]bool)
 	for _, text := range published {
 		ours[text] = true
 	}
 	out := make([]registry.Stored, 0, len(instances))
 	for _, in := range instances {
-		out = append(out, t.held(g, in, ours))
+		out = append(out, t.stored(g, in, ours))
 	}
 	return out
 }
 
-func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Stored {
+func (t *Target) stored(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Stored {
 	text := in.String()
 	h := registry.Stored{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
 	if mark, err := in.Mark(); err == nil {
