@@ -127,8 +127,8 @@ func (e *engine) waitsForList() bool {
 // ApplyDelta applies the changes that the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	p := e.state.pipelines[bridge]
-	mayGo, fresh := p.setCertainty(d, now)
-	if fresh {
+	mayAllowDeletions, waitsRestart := p.setCertainty(d, now)
+	if waitsRestart {
 		e.guards.restartWaits(e.guards.scopes[bridge], now)
 	}
 	p.markScopes(d.Scopes)
@@ -136,7 +136,7 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 		e.claim(p, one, now)
 	}
 	e.state.drains.forgetUnclaimed()
-	if mayGo {
+	if mayAllowDeletions {
 		e.guards.recountAllOrphans(now)
 	}
 }

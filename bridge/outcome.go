@@ -17,7 +17,7 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 		e.checks--
 	}
 	if o.op == opRecords {
-		e.guards.recordsSynced(o, now)
+		e.guards.recordsCallDone(o, now)
 		return
 	}
 	e.budget.callDone(o.began, o.err, now)

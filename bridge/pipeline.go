@@ -17,32 +17,35 @@ import (
 // A pipeline is what the engine knows of one of its bridges.
 type pipeline struct {
 	Bridge
-	index      int
-	certainty  registry.Certainty
-	reportedAt time.Time // when the source last reported everything anew
-	services   map[registry.Name]*serviceState
-	dirty      map[registry.Name]struct{} // services, and scopes, that status has to show anew
-	anyScope   string                     // an example of the scopes that are unknown; empty: none are
-	broadScope string                     // likewise, of those that are no one service
+	index int // immutable
 
-	reasons  map[Reason]int    // how many services status shows of each; guarded by view.mu, as is what follows
-	unknowns map[string]string // why, by scope
+	// Owned by the goroutine of the loop.
+	certainty  registry.Certainty
+	reportedAt time.Time // when the source last reported everything again
+	services   map[registry.Name]*serviceState
+	dirty      map[registry.Name]struct{} // services and scopes that changed since the last update of status
+	anyScope   string                     // one of the unknown scopes; empty: none
+	broadScope string                     // one of the unknown scopes that cover more than one service; empty: none
+
+	// Guarded by statusCache.mu.
+	reasons  map[Reason]int    // the number of services with each reason
+	unknowns map[string]string // why a scope is unknown
 }
 
-// A serviceState is what the loop knows of a service beside its entries.
+// A serviceState is what the loop knows of a service, except for its entries.
 type serviceState struct {
-	reason  Reason // as its projection found; empty where its entries say it
+	reason  Reason // of its projection; empty: that of its entries
 	detail  string
-	gone    bool
-	orphans map[registry.Group]int // how many orphans there are that it claimed last, by group
+	gone    bool                   // the source no longer reports it
+	orphans map[registry.Group]int // the number of orphans that it claimed last, by group
 }
 
 var errUnsynced = errors.New("the source has not reported everything yet")
 
-// complete reports whether the source reported everything and still does.
+// complete reports whether the source is synced and not stale.
 func (p *pipeline) complete() bool { return p.certainty.Synced && p.certainty.Stale == nil }
 
-// unknownReason returns why nothing may be concluded about a service.
+// unknownReason returns why it is unknown what a service claims; nil if it is known.
 func (p *pipeline) unknownReason(name registry.Name) error {
 	if !p.certainty.Synced {
 		return errUnsynced
@@ -50,6 +53,7 @@ func (p *pipeline) unknownReason(name registry.Name) error {
 	return unknownError(p.certainty.Of(name))
 }
 
+// unknownError wraps the reason that the source cannot report a service; nil for nil.
 func unknownError(err error) error {
 	if err == nil {
 		return nil
@@ -57,10 +61,10 @@ func unknownError(err error) error {
 	return fmt.Errorf("the source cannot report it: %w", err)
 }
 
-// unknownReasonOf returns why nothing may be concluded about an entry of ours that
-// this bridge may have written and nobody is known to have claimed. A source that
-// is not complete may claim any. One that cannot report some services may claim
-// what came from these, by what the entry says of itself.
+// unknownReasonOf returns why this bridge may claim an entry of ours that it may have
+// written and whose claimant is unknown; nil if it does not claim it. A source that is not
+// complete may claim any entry. A source that cannot report some services may claim the
+// entries that came from these, or that do not name their service.
 func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	switch {
 	case !p.certainty.Synced:
@@ -85,8 +89,7 @@ func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	return fmt.Errorf("bridge %s cannot report %s: %w", p.Name, scope, err)
 }
 
-// originOf returns the service that an entry says it came from; empty where it says
-// none.
+// originOf returns the service that an entry came from; empty if the entry does not name it.
 func (p *pipeline) originOf(e registry.Entry) registry.Name {
 	if p.Trace == nil {
 		return ""
@@ -94,7 +97,7 @@ func (p *pipeline) originOf(e registry.Entry) registry.Name {
 	return p.Trace.Origin(e)
 }
 
-// pickExamples picks the examples anew, the same ones for the same scopes.
+// pickExamples sets anyScope and broadScope to the first of the unknown scopes.
 func (p *pipeline) pickExamples() {
 	p.anyScope, p.broadScope = "", ""
 	for scope := range p.certainty.Unknown {
@@ -107,7 +110,7 @@ func (p *pipeline) pickExamples() {
 	}
 }
 
-// forbidding returns the policy that forbids deletions; empty where none does.
+// forbidding returns the policy of the bridge if it forbids deletions, or else nothing.
 func (p *pipeline) forbidding() Policy {
 	if p.Policy == PolicySync {
 		return ""
@@ -115,25 +118,24 @@ func (p *pipeline) forbidding() Policy {
 	return p.Policy
 }
 
-// setCertainty records how far the source may be relied on. It reports whether that may
-// let deletions go that could not before, and whether what is complete settles
-// anew: after a source was stale and when it reported everything anew, unless it
-// does so all the time.
-func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayGo, fresh bool) {
+// setCertainty records how far the source can be relied on. It reports whether deletions may
+// be allowed that were not allowed before, and whether waits begin again: after the source
+// was stale, and after it reported everything again, unless that happens all the time.
+func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayAllowDeletions, waitsRestart bool) {
 	k, before, wasComplete := d.Certainty, p.certainty, p.complete()
 	p.certainty = k
 	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(p.reportedAt) >= p.Guard.Settle
-	fresh = p.complete() && (!wasComplete || again)
+	waitsRestart = p.complete() && (!wasComplete || again)
 	if k.Epoch != before.Epoch {
 		p.reportedAt = now
 	}
 	if len(d.Scopes) > 0 {
 		p.pickExamples()
 	}
-	return p.complete() != wasComplete || len(d.Scopes) > 0, fresh
+	return p.complete() != wasComplete || len(d.Scopes) > 0, waitsRestart
 }
 
-// evidence returns how a row that changed is known.
+// evidence returns how it is known that the claims of a changed row ended.
 func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 	if row.Found || !p.complete() {
 		return plan.Missing
@@ -141,8 +143,7 @@ func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 	return plan.Withdrawn
 }
 
-// project returns what a service claims, and why it claims nothing where that
-// is so.
+// project returns the entries of a service, and its state.
 func (p *pipeline) project(s *registry.Service) ([]registry.Entry, serviceState) {
 	if s == nil {
 		return nil, serviceState{gone: true}
@@ -158,6 +159,7 @@ func (p *pipeline) project(s *registry.Service) ([]registry.Entry, serviceState)
 	return entries, serviceState{reason: reason, detail: detail}
 }
 
+// emptiness returns why nothing of a service is to be written.
 func emptiness(s *registry.Service) string {
 	for _, e := range s.Endpoints {
 		if e.Health.Offered() {
@@ -167,8 +169,8 @@ func emptiness(s *registry.Service) string {
 	return "no offered endpoint"
 }
 
-// countOrphans records that a service claimed n more, or fewer, of the orphans of
-// a group, and forgets one that is gone with all it left.
+// countOrphans adds n to the number of orphans of a group that a service claimed last. It
+// forgets a service that is gone and has no orphans.
 func (p *pipeline) countOrphans(name registry.Name, group registry.Group, n int) {
 	p.markDirty(name)
 	s := p.services[name]
@@ -185,17 +187,17 @@ func (p *pipeline) countOrphans(name registry.Name, group registry.Group, n int)
 	p.forgetIfGone(name)
 }
 
-// forgetIfGone forgets a service that is gone with all it left.
+// forgetIfGone forgets a service that is gone and has no orphans.
 func (p *pipeline) forgetIfGone(name registry.Name) {
 	if s := p.services[name]; s.gone && len(s.orphans) == 0 {
 		delete(p.services, name)
 	}
 }
 
-// markDirty has status show a service anew, or a scope.
+// markDirty has status show a service or a scope again.
 func (p *pipeline) markDirty(name registry.Name) { p.dirty[name] = struct{}{} }
 
-// markScopes has status show scopes anew, and the services that they cover.
+// markScopes has status show scopes again, and the services that they cover.
 func (p *pipeline) markScopes(scopes map[string]struct{}) {
 	isBroad := false
 	for scope := range scopes {
@@ -212,7 +214,7 @@ func (p *pipeline) markScopes(scopes map[string]struct{}) {
 	}
 }
 
-// setService records what a service is now and reports whether its text is new.
+// setService records the state of a service. It reports whether its reason or detail changed.
 func (p *pipeline) setService(name registry.Name, next serviceState) bool {
 	p.markDirty(name)
 	s := p.services[name]
@@ -229,7 +231,7 @@ func (p *pipeline) setService(name registry.Name, next serviceState) bool {
 	return isNew
 }
 
-// A serviceProjection is the projection of a service: what it claims now.
+// A serviceProjection is a service with the entries that it claims now.
 type serviceProjection struct {
 	name    registry.Name
 	row     registry.Row
@@ -237,14 +239,14 @@ type serviceProjection struct {
 	service serviceState
 }
 
-// Services are projected in parts, so that what is written of them need not
-// all be held at a time, and on all processors where a part is worth it.
+// Services are projected in parts, so that the entries of only one part are in memory at a
+// time. A part is spread over goroutines.
 const (
-	projectedAtATime = 512
-	projectedByOne   = 32
+	projectedAtATime = 512 // services of a part
+	projectedByOne   = 32  // services of a goroutine
 )
 
-// projectAll yields the rows with what they claim.
+// projectAll yields the projection of each row, by name.
 func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield func(*serviceProjection) bool) {
 	return func(yield func(*serviceProjection) bool) {
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(rows)), projectedAtATime) {
@@ -262,18 +264,19 @@ func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield fu
 	}
 }
 
-// projectPart works out what services claim and returns when all is done.
+// projectPart projects the services of a part, and returns when all are projected.
 func (p *pipeline) projectPart(part []serviceProjection) {
-	var all sync.WaitGroup
-	defer all.Wait()
+	var group sync.WaitGroup
+	defer group.Wait()
 	for len(part) > projectedByOne {
 		some := part[:projectedByOne]
 		part = part[projectedByOne:]
-		all.Go(func() { p.projectSome(some) })
+		group.Go(func() { p.projectSome(some) })
 	}
 	p.projectSome(part)
 }
 
+// projectSome projects services one after the other.
 func (p *pipeline) projectSome(some []serviceProjection) {
 	for i := range some {
 		one := &some[i]

@@ -14,49 +14,48 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The kinds of records that a loop keeps in its target, where it is a
-// registry.Recorder.
+// The kinds of records that a loop stores in a target with Capabilities.Records.
 const (
-	recordDecisions = "decisions" // about holds, by their ids
-	recordHolds     = "holds"     // of the leader, as standbys show them, by their ids
-	recordGuard     = "guard"     // guard.Record lists, by bridge and bucket
-	recordDrained   = "drained"   // drain lists, by bucket
+	recordDecisions = "decisions" // decision, by the id of its hold
+	recordHolds     = "holds"     // Hold of the leader, by id
+	recordGuard     = "guard"     // list of guard.Record, by bridge and bucket
+	recordDrained   = "drained"   // list of drainRecord, by bucket
 )
 
 const (
-	// recordsEvery is how often the records are looked at while there is a hold,
-	// or other replicas may have one, and how long a failure is waited out.
+	// recordsEvery is how often the shared records are read while there may be a hold, in
+	// this or another replica. After a failure the next call waits as long.
 	recordsEvery = 5 * time.Second
 
-	// recordsAwaited is how long what is to be added waits for the records to be read, from
-	// when the target can be read.
+	// recordsAwaited is how long additions wait for the records of drained places, from the
+	// first list of the target on.
 	recordsAwaited = 5 * time.Second
 
-	// recordsAgain is how long after a failure they are looked at again meanwhile.
+	// recordsAgain is how long after a failure the records of drained places are read again.
 	recordsAgain = time.Second
 
-	// buckets is how many records of a guard there are at most.
+	// buckets is the number of records over which groups are spread.
 	buckets = 64
 )
 
-// recordName is under what a record is stored.
+// A recordName is the name of a record in the target.
 type recordName struct{ kind, name string }
 
 func (n recordName) compare(o recordName) int {
 	return cmp.Or(cmp.Compare(n.kind, o.kind), cmp.Compare(n.name, o.name))
 }
 
-// A pendingRecord is a text to be stored; an empty one is forgotten.
+// A pendingRecord is a text that is to be stored; an empty text deletes the record.
 type pendingRecord struct {
 	recordName
 
 	text         string
-	firstChange  time.Time    // when what it records changed first of all that is not stored
+	firstChange  time.Time    // the first change that is not stored yet
 	lastErr      error        // of the last attempt
-	firstAttempt chan<- error // receives the result of the first attempt; nil: nobody waits
+	firstAttempt chan<- error // receives the result of the first attempt; nil: not requested
 }
 
-// reportAttempt says how an attempt to store the record ended.
+// reportAttempt reports how an attempt to store the record ended, if it was the first.
 func (r *pendingRecord) reportAttempt(err error) {
 	if r.firstAttempt != nil {
 		r.firstAttempt <- err
@@ -64,42 +63,51 @@ func (r *pendingRecord) reportAttempt(err error) {
 	}
 }
 
-// refused reports whether the target refused the record: it is tried again, and
-// nothing waits for it.
+// refused reports whether the target refused the record. It is tried again, but deletions do
+// not wait for it.
 func (r *pendingRecord) refused() bool { return errors.Is(r.lastErr, registry.ErrRefused) }
 
-// A recordStore is what the loop keeps in its target, beside entries. A call about them
-// runs beside those about groups, one at a time.
+// A recordStore stores and reads the records of a loop in its target, in addition to
+// entries. At most one call for records is in flight, next to the calls for groups.
 type recordStore struct {
-	canRead, canStore bool // the target keeps records; and this loop may change them
+	canRead, canStore bool // the target keeps records, and this loop may change them; immutable
 
-	pending            map[recordName]pendingRecord
-	inFlight           map[recordName]pendingRecord // nil: no call about them is
-	sharedReadAt       time.Time                    // when those that other replicas change were last read
-	lastCallFailed     bool                         // the last call, by more than refusals
-	err                error                        // of the last call that looked, or of one that failed since
-	guardsRead         bool                         // those of the guards were read, or may not be
-	additionsWaitUntil time.Time                    // until when additions wait for them; zero: they were not asked for yet
-	drainedRead        bool                         // those of drained places were read since a takeover, or are refused
-	guards             map[string]map[registry.Group]guard.Record
-	hasDecisions       bool                // decisions are kept, which are to be forgotten in time
-	holds              map[string]Hold     // of the leader, as they were last read
-	appliedDecisions   map[string]decision // by id of their holds
+	// To be stored.
+	pending        map[recordName]pendingRecord
+	inFlight       map[recordName]pendingRecord // nil: no call is in flight
+	lastCallFailed bool                         // by more than refusals
+	err            error                        // of the last call that read shared records, or of a failure since
+
+	// Read once, and again after the leadership changed. What the target refuses counts as read.
+	guardsRead         bool
+	drainedRead        bool
+	additionsWaitUntil time.Time // for drainedRead; zero: not requested yet
+
+	// Shared: other replicas change them, too.
+	sharedReadAt     time.Time
+	hasDecisions     bool                // there are decisions, whose records are to be deleted in time
+	holds            map[string]Hold     // by id
+	appliedDecisions map[string]decision // by the id of the hold
+
+	guards map[string]map[registry.Group]guard.Record // the stored and pending guard records, by name
 }
 
 func newRecordStore(kept, dry bool) *recordStore {
 	return &recordStore{
 		canRead: kept, canStore: kept && !dry, guardsRead: !kept, drainedRead: !kept,
-		pending: make(map[recordName]pendingRecord), guards: make(map[string]map[registry.Group]guard.Record), appliedDecisions: make(map[string]decision),
+		pending:          make(map[recordName]pendingRecord),
+		guards:           make(map[string]map[registry.Group]guard.Record),
+		appliedDecisions: make(map[string]decision),
 	}
 }
 
-// store has a value stored when there is time; nil forgets what is stored.
+// store enqueues a value to be stored; nil deletes the record.
 func (r *recordStore) store(kind, name string, value any) {
 	r.storeSince(time.Time{}, kind, name, value)
 }
 
-// storeSince is keep for a value that something waits for which happened at a time.
+// storeSince enqueues a value that records a change at the given time: deletions because of
+// it wait until it is stored.
 func (r *recordStore) storeSince(since time.Time, kind, name string, value any) {
 	if r.canStore {
 		next := newPendingRecord(kind, name, value)
@@ -113,36 +121,36 @@ func newPendingRecord(kind, name string, value any) pendingRecord {
 	if value != nil {
 		text, err := json.Marshal(value)
 		if err != nil {
-			panic(err) // of texts and times alone
+			panic(err) // cannot happen: values have only texts, numbers and times
 		}
 		r.text = string(text)
 	}
 	return r
 }
 
-// errNoRecords says why a decision is good for as long as the process.
+// errNoRecords says why a decision lasts only as long as the process.
 var errNoRecords = errors.New("this target keeps no records, so a restart asks again")
 
 var errReplaced = errors.New("a later decision replaced it")
 
-// enqueue has a record stored in the place of what was to be stored under its name.
+// enqueue makes a record pending, instead of the one that was pending under its name.
 func (r *recordStore) enqueue(next pendingRecord) {
-	if before, waits := r.pending[next.recordName]; waits {
+	if before, pending := r.pending[next.recordName]; pending {
 		before.reportAttempt(errReplaced)
 		next.include(before)
 	}
 	r.pending[next.recordName] = next
 }
 
-// include has a record stand for one that was not stored before it.
+// include makes a record also record the changes of an earlier one that was not stored.
 func (r *pendingRecord) include(before pendingRecord) {
-	if !before.refused() { // else nothing waits for it
+	if !before.refused() { // else no deletion waits for the changes
 		r.firstChange = soonest(r.firstChange, before.firstChange)
 	}
 }
 
-// isPending reports whether a record waits to be stored, for a change that happened by
-// then, and the target does not refuse it. What changed later waits for itself.
+// isPending reports whether a change at or before the given time is not stored yet in a
+// record that the target does not refuse.
 func (r *recordStore) isPending(name recordName, then time.Time) bool {
 	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		if next, waits := list[name]; waits && !next.refused() && !next.firstChange.After(then) {
@@ -152,10 +160,10 @@ func (r *recordStore) isPending(name recordName, then time.Time) bool {
 	return false
 }
 
-// allStored reports whether no record waits to be stored that the target does not
-// refuse.
+// allStored reports whether every record is stored that the target does not refuse.
 func (r *recordStore) allStored() bool { return !anyUnrefused(r.pending) && !anyUnrefused(r.inFlight) }
 
+// anyUnrefused reports whether the target does not refuse one of the records.
 func anyUnrefused(list map[recordName]pendingRecord) bool {
 	for _, next := range list {
 		if !next.refused() {
@@ -165,8 +173,8 @@ func anyUnrefused(list map[recordName]pendingRecord) bool {
 	return false
 }
 
-// nextCallAt returns when the records are to be looked at, once there is a cause to. What was
-// refused delays nothing else.
+// nextCallAt returns when the next call may be made, if there is a reason for one: at once
+// for a record that was not refused, unless the last call failed.
 func (r *recordStore) nextCallAt() time.Time {
 	switch {
 	case !r.lastCallFailed && anyUnrefused(r.pending):
@@ -178,7 +186,7 @@ func (r *recordStore) nextCallAt() time.Time {
 }
 
 // kindsToRead returns the kinds of records that the next call reads: those that were not
-// read yet, and those that other replicas change.
+// read yet, and the shared ones if they are due.
 func (r *recordStore) kindsToRead(now time.Time) (kinds []string) {
 	if !r.guardsRead {
 		kinds = append(kinds, recordGuard)
@@ -192,9 +200,9 @@ func (r *recordStore) kindsToRead(now time.Time) (kinds []string) {
 	return kinds
 }
 
-// readsShared reports whether the next call also reads what other replicas change.
-// Deletions wait for a call that stores what a guard lost, so that such a call reads
-// nothing that is not due.
+// readsShared reports whether the next call reads the shared records. They are due every
+// recordsEvery and when the call changes them. A call that only stores losses does not read
+// them, because deletions wait for it.
 func (r *recordStore) readsShared(now time.Time) bool {
 	if !r.drainedRead || !now.Before(r.sharedReadAt.Add(recordsEvery)) {
 		return true
@@ -207,8 +215,8 @@ func (r *recordStore) readsShared(now time.Time) bool {
 	return false
 }
 
-// problem returns why something is not stored that a restart has to know, or why what
-// an earlier process stored is not known.
+// problem returns why a record could not be stored that a restart needs, or why the guard
+// records of earlier processes could not be read; nil if neither.
 func (r *recordStore) problem() error {
 	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		for _, name := range slices.SortedFunc(maps.Keys(list), recordName.compare) {
@@ -223,8 +231,8 @@ func (r *recordStore) problem() error {
 	return nil
 }
 
-// awaitRead returns until when additions wait for the records to be read. The wait begins with
-// the first call, and again once the target is listed.
+// awaitRead returns until when additions wait for the records of drained places. The wait
+// begins with the first request, and again with the first list of the target.
 func (r *recordStore) awaitRead(now time.Time) time.Time {
 	if r.additionsWaitUntil.IsZero() {
 		r.additionsWaitUntil = now.Add(recordsAwaited)
@@ -232,14 +240,16 @@ func (r *recordStore) awaitRead(now time.Time) time.Time {
 	return r.additionsWaitUntil
 }
 
-// startPending returns what is to be stored now.
+// startPending returns the pending records, in order of their names, which are then in
+// flight.
 func (r *recordStore) startPending() []pendingRecord {
 	r.inFlight, r.pending = r.pending, make(map[recordName]pendingRecord)
-	return slices.SortedFunc(maps.Values(r.inFlight), func(a, b pendingRecord) int { return a.compare(b.recordName) })
+	byName := func(a, b pendingRecord) int { return a.compare(b.recordName) }
+	return slices.SortedFunc(maps.Values(r.inFlight), byName)
 }
 
-// callDone handles the result of a call. What could not be stored waits for the next
-// one, unless a newer record took its place.
+// callDone handles the result of a call. Records that could not be stored are pending again,
+// unless newer ones replace them.
 func (r *recordStore) callDone(o outcome, now time.Time) {
 	r.inFlight = nil
 	r.lastCallFailed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
@@ -263,23 +273,24 @@ func (r *recordStore) callDone(o outcome, now time.Time) {
 	}
 }
 
-// recordsResult is what came of a call. What could not be read is nil.
+// A recordsResult is the result of a call for records. A kind that was not read, or could
+// not be, is nil.
 type recordsResult struct {
-	records   []pendingRecord // that were to be stored, each with what came of it
+	records   []pendingRecord // those of the call, each with the result of the attempt
 	guards    map[string][]guard.Record
 	drained   map[string][]drainRecord
 	decisions map[string]decision
 	holds     map[string]Hold
 }
 
-// syncRecords stores the records of a call and reads the kinds that it asks for. A kind
-// that fails costs itself alone; the error is that of the first that was not merely
-// refused.
-func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsResult, error) {
-	c := recordsResult{records: asked.records}
+// syncRecords stores the records of a call, and then reads its kinds of records. A kind that
+// fails affects only itself. The error is that of the first failure or, if nothing failed,
+// of the first refusal.
+func syncRecords(ctx context.Context, r registry.Recorder, requested call) (recordsResult, error) {
+	c := recordsResult{records: requested.records}
 	var all callErrors
-	all.add(storeRecords(ctx, r, asked.records))
-	for _, kind := range asked.kinds {
+	all.add(storeRecords(ctx, r, requested.records))
+	for _, kind := range requested.kinds {
 		var err error
 		switch kind {
 		case recordGuard:
@@ -296,7 +307,7 @@ func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsR
 	return c, all.worst()
 }
 
-// callErrors are the first failure and the first refusal of several calls.
+// callErrors has the first failure and the first refusal of several calls.
 type callErrors struct{ failed, refused error }
 
 func (e *callErrors) add(err error) {
@@ -307,11 +318,13 @@ func (e *callErrors) add(err error) {
 	}
 }
 
+// worst returns the failure or, if there is none, the refusal.
 func (e *callErrors) worst() error {
 	return cmp.Or(e.failed, e.refused)
 }
 
-// storeRecords stores records, those of a kind by one call, and sets what came of each.
+// storeRecords stores records in order of their names, with one call for each kind, and sets
+// the error of each record.
 func storeRecords(ctx context.Context, r registry.Recorder, list []pendingRecord) error {
 	var all callErrors
 	for first, last := 0, 0; first < len(list); first = last {
@@ -321,19 +334,20 @@ func storeRecords(ctx context.Context, r registry.Recorder, list []pendingRecord
 		}
 		err := r.Record(ctx, list[first].kind, texts)
 		all.add(err)
-		var names registry.Refused
-		some := errors.As(err, &names)
+		var refused registry.Refused
+		named := errors.As(err, &refused)
 		for i := first; i < last; i++ {
-			if list[i].lastErr = err; some {
-				list[i].lastErr = names[list[i].name]
+			if list[i].lastErr = err; named {
+				list[i].lastErr = refused[list[i].name]
 			}
 		}
 	}
 	return all.worst()
 }
 
-// readRecords reads the records of a kind: as many as may be read, nil where that
-// cannot be known. One that is none of ours is refused.
+// readRecords reads the records of a kind by name. If some are refused, or cannot be
+// decoded, it returns the others and an error that is registry.ErrRefused. After any other
+// error it returns nil.
 func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
 	texts, err := r.Records(ctx, kind)
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
@@ -343,7 +357,8 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		var v T
 		if bad := json.Unmarshal([]byte(texts[name]), &v); bad != nil {
-			err = cmp.Or(err, fmt.Errorf("%w: decode record %s of kind %s: %w; delete it", registry.ErrRefused, name, kind, bad))
+			bad = fmt.Errorf("%w: decode record %s of kind %s: %w; delete it", registry.ErrRefused, name, kind, bad)
+			err = cmp.Or(err, bad)
 			continue
 		}
 		all[name] = v
@@ -351,13 +366,13 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 	return all, err
 }
 
-// recordOf returns in which record of its guard a group is.
+// recordOf returns the name of the record that has a group.
 func (b *scope) recordOf(group registry.Group) recordName {
 	return recordName{recordGuard, fmt.Sprintf("%s-%02x", b.recordPrefix, hashOf(group)%buckets)}
 }
 
-// storeRecords has what the guard remembers of groups be stored before anything of
-// them is deleted.
+// storeRecords enqueues the changed records of a guard. Deletions that lose something wait
+// until they are stored.
 func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 	names := make(map[string]bool)
 	for _, r := range changed {
@@ -373,7 +388,8 @@ func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 		names[name] = true
 	}
 	for name := range names {
-		all := slices.SortedFunc(maps.Values(g.state.records.guards[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
+		byService := func(x, y guard.Record) int { return x.Service.Compare(y.Service) }
+		all := slices.SortedFunc(maps.Values(g.state.records.guards[name]), byService)
 		if len(all) == 0 {
 			g.state.records.storeSince(now, recordGuard, name, nil)
 		} else {
@@ -382,7 +398,7 @@ func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
 	}
 }
 
-// loadRecords gives the guards what an earlier process recorded.
+// loadRecords gives the guards the records of earlier processes.
 func (g *guards) loadRecords(guards map[string][]guard.Record, now time.Time) {
 	g.state.records.guardsRead = true
 	clear(g.state.records.guards)
@@ -400,7 +416,7 @@ func (g *guards) loadRecords(guards map[string][]guard.Record, now time.Time) {
 	}
 }
 
-// restoreScope gives the guard of a scope what was recorded of it.
+// restoreScope gives the guard of a scope its records.
 func (g *guards) restoreScope(b *scope) {
 	var all []guard.Record
 	for name, list := range g.state.records.guards {
@@ -414,11 +430,12 @@ func (g *guards) restoreScope(b *scope) {
 	b.needsJudgement = true
 }
 
-// recordsSynced applies what the records say.
-func (g *guards) recordsSynced(o outcome, now time.Time) {
+// recordsCallDone handles the outcome of a call for records, and applies what it read.
+func (g *guards) recordsCallDone(o outcome, now time.Time) {
 	r := g.state.records
 	if o.err != nil && r.err == nil {
-		g.state.opts.Log.Warn("guard records cannot all be stored or read; a restart would forget them", "target", g.state.opts.Target, "err", o.err)
+		g.state.opts.Log.Warn("guard records cannot all be stored or read; a restart would forget them",
+			"target", g.state.opts.Target, "err", o.err)
 	}
 	r.callDone(o, now)
 	for _, it := range sortItems(maps.Keys(g.awaitingRecord)) {

@@ -10,18 +10,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Registered says that addresses of a service are claimed under one name, while the
-// processes there register themselves under others: a version, a group or an interface may
-// be wrong.
+// Registered says that a service claims addresses under one name, while the processes there
+// register themselves under other names: a version, a group or an interface may be wrong.
 type Registered struct {
-	Group     registry.Group `json:"group"`     // that the claim is in
-	Key       string         `json:"key"`       // that is claimed for the first address
-	Addresses int            `json:"addresses"` // that are claimed so
-	As        []string       `json:"as"`        // as what the first address is registered, as group and key; at most three
-	Names     int            `json:"names"`     // how many these are
+	Group     registry.Group `json:"group"`     // of the claims
+	Key       string         `json:"key"`       // the claim to the first address
+	Addresses int            `json:"addresses"` // the number of such addresses
+	As        []string       `json:"as"`        // the registrations of the first address, as group and key; at most three
+	Names     int            `json:"names"`     // the number of its registrations
 }
 
-// String says it in one line.
+// String returns a warning of one line.
 func (r Registered) String() string {
 	who, more := plan.Address(r.Key)+" registers itself", ""
 	switch n := r.Addresses - 1; {
@@ -36,8 +35,8 @@ func (r Registered) String() string {
 	return fmt.Sprintf("%s as %s%s, not as %s %s", who, r.As[0], more, r.Group, r.Key)
 }
 
-// Warning says in one line that addresses of the service register themselves under other
-// names; empty: none does.
+// Warning returns a warning of one line if addresses of the service register themselves
+// under other names; empty if none does.
 func (s *ServiceStatus) Warning() string {
 	if len(s.Registered) == 0 {
 		return ""
@@ -49,23 +48,24 @@ func (s *ServiceStatus) Warning() string {
 	return s.Registered[0].String() + more
 }
 
-// Others are entries next to those of a service, which providers registered themselves under
-// the same names.
+// Others are the entries next to those of a service that providers registered themselves
+// under the same names.
 type Others struct {
 	Entries int      `json:"entries"`
 	Some    []string `json:"some"` // as group and key; at most three
 }
 
-// A contradictions knows which groups are read because they contradict claims.
+// contradictions are the groups whose registrations contradict claims in other groups. They
+// are read and watched for that.
 type contradictions struct {
-	groups map[registry.Group]map[registry.Group]struct{} // the groups with these claims
+	groups map[registry.Group]map[registry.Group]struct{} // by contradicting group: those with the claims
 }
 
-// has reports whether what is registered in a group contradicts a claim in another.
+// has reports whether registrations of a group contradict a claim in another.
 func (c *contradictions) has(group registry.Group) bool { return len(c.groups[group]) > 0 }
 
-// set replaces what contradicts the claims in a group, and returns the groups that nothing
-// was known to contradict before.
+// set replaces the contradictions of the claims in a group. It returns the groups that did
+// not contradict any claim before.
 func (c *contradictions) set(group registry.Group, before, now []plan.Contradiction) (added []registry.Group) {
 	for _, other := range groupsOf(before) {
 		if delete(c.groups[other], group); len(c.groups[other]) == 0 {
@@ -85,6 +85,7 @@ func (c *contradictions) set(group registry.Group, before, now []plan.Contradict
 	return added
 }
 
+// groupsOf returns the groups with the registrations of contradictions.
 func groupsOf(list []plan.Contradiction) (groups []registry.Group) {
 	for _, c := range list {
 		for _, as := range c.As {
@@ -94,9 +95,9 @@ func groupsOf(list []plan.Contradiction) (groups []registry.Group) {
 	return groups
 }
 
-// compareRegistrations compares what is claimed in a group with what its addresses register.
-// A group that contradicts it is read and watched like one with claims: what is shown stays
-// true.
+// compareRegistrations compares the claims in a group with what providers registered
+// themselves at their addresses. A contradicting group is read and watched like a group with
+// claims, so that the warning stays true.
 func (e *engine) compareRegistrations(it *item, now time.Time) {
 	found := e.state.planner.Contradictions(it.group)
 	if slices.EqualFunc(found, it.contradictions, plan.Contradiction.Equal) {
@@ -112,14 +113,16 @@ func (e *engine) compareRegistrations(it *item, now time.Time) {
 	}
 }
 
-// compareAllRegistrations does so for every group, once all that are listed were read.
+// compareAllRegistrations calls compareRegistrations for every group, once all listed groups
+// were read.
 func (e *engine) compareAllRegistrations(now time.Time) {
 	for _, it := range e.state.agenda.sortedItems() {
 		e.compareRegistrations(it, now)
 	}
 }
 
-// compareContradicted does so for the groups whose claims a group contradicts.
+// compareContradicted calls compareRegistrations for the groups whose claims a group
+// contradicts.
 func (e *engine) compareContradicted(group registry.Group, now time.Time) {
 	for _, other := range slices.SortedFunc(maps.Keys(e.contradictions.groups[group]), registry.Group.Compare) {
 		if it := e.state.agenda.items[other]; it != nil {
@@ -128,12 +131,14 @@ func (e *engine) compareContradicted(group registry.Group, now time.Time) {
 	}
 }
 
-// addRegistered adds to a service what its addresses register themselves in a group, and
-// what others register there under its names.
+// addRegistered adds to the status of a service the contradictions of its claims in a group,
+// and the entries there that providers registered themselves under its names.
 func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
 	for _, c := range it.contradictions {
 		if c.Origin == origin {
-			s.Registered = append(s.Registered, Registered{Group: it.group, Key: c.Claimed, Addresses: c.Addresses, As: registrationTexts(c.As), Names: c.Names})
+			s.Registered = append(s.Registered, Registered{
+				Group: it.group, Key: c.Claimed, Addresses: c.Addresses, As: registrationTexts(c.As), Names: c.Names,
+			})
 		}
 	}
 	for _, o := range it.others {
@@ -144,10 +149,12 @@ func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
 			s.Others = &Others{}
 		}
 		s.Others.Entries += o.Entries
-		s.Others.Some = append(s.Others.Some, registrationTexts(o.Some)[:min(len(o.Some), maxShownOthers-len(s.Others.Some))]...)
+		free := maxShownOthers - len(s.Others.Some)
+		s.Others.Some = append(s.Others.Some, registrationTexts(o.Some)[:min(len(o.Some), free)]...)
 	}
 }
 
+// maxShownOthers is the length of Others.Some.
 const maxShownOthers = 3
 
 // copied returns a status that the caller owns.
@@ -163,6 +170,7 @@ func (s *ServiceStatus) copied() ServiceStatus {
 	return c
 }
 
+// registrationTexts returns registrations as group and key.
 func registrationTexts(list []plan.Registration) (all []string) {
 	for _, r := range list {
 		all = append(all, r.String())
