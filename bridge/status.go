@@ -8,25 +8,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Reason is the one current reason that a service of a bridge has.
+// Reason says how far a service of a bridge is. A service has one reason at a time: its worst.
 type Reason string
 
 // The reasons, from the best to the worst.
 const (
-	ReasonSynced     Reason = "synced"  // the target holds what the service claims, or the service came from there
-	ReasonStandby    Reason = "standby" // another replica leads; this one is ready to lead
-	ReasonEmpty      Reason = "empty"   // the service claims nothing: no offered endpoint, or no service key
-	ReasonSkipped    Reason = "skipped" // the bridge's selection leaves it out
-	ReasonReadOnly   Reason = "read-only"
+	ReasonSynced     Reason = "synced"     // the target stores what the service claims, or the service came from there
+	ReasonStandby    Reason = "standby"    // another replica leads; this one is ready to lead
+	ReasonEmpty      Reason = "empty"      // the service claims nothing: no offered endpoint, or no service key
+	ReasonSkipped    Reason = "skipped"    // the bridge does not select the service
+	ReasonReadOnly   Reason = "read-only"  // the policy of a bridge forbids the change
 	ReasonPending    Reason = "pending"    // a write is due
-	ReasonWaiting    Reason = "waiting"    // a deletion waits for its guard's time
-	ReasonKept       Reason = "kept"       // an unclaimed entry of this owner is kept beside it, because it cannot be known whose it was
-	ReasonUnknown    Reason = "unknown"    // the source cannot report it; left as it was
+	ReasonWaiting    Reason = "waiting"    // a deletion waits for time
+	ReasonKept       Reason = "kept"       // an unclaimed entry in its group is kept, because its service is unknown
+	ReasonUnknown    Reason = "unknown"    // the source cannot report it; nothing is changed
 	ReasonHeld       Reason = "held"       // a deletion is held back until approved or confirmed
-	ReasonConflict   Reason = "conflict"   // an entry of another owner or service is where the claim would be
-	ReasonUnwritable Reason = "unwritable" // nothing of what it offers can be written, in one of its formats at least; what was removed goes
+	ReasonConflict   Reason = "conflict"   // an entry of another owner or service has the place of the claim
+	ReasonUnwritable Reason = "unwritable" // in at least one of its formats none of its endpoints can be written
 	ReasonRetrying   Reason = "retrying"   // the last call to the target failed
-	ReasonRefused    Reason = "refused"    // the target refuses it, and repeating does not help
+	ReasonRefused    Reason = "refused"    // the target refuses it, and a retry does not help
 )
 
 // Reasons returns all reasons, from the best to the worst.
@@ -37,58 +37,58 @@ func Reasons() []Reason {
 	}
 }
 
-// Compare orders reasons: it is negative if r is better than the other.
+// Compare orders reasons: it is negative if r is better than other.
 func (r Reason) Compare(other Reason) int {
 	all := Reasons()
 	return slices.Index(all, r) - slices.Index(all, other)
 }
 
-// Done reports whether this replica has nothing left to do for a service of this reason.
+// Done reports whether this replica has nothing left to do for a service with this reason.
 func (r Reason) Done() bool {
 	return slices.Contains([]Reason{ReasonSynced, ReasonStandby, ReasonEmpty, ReasonSkipped, ReasonReadOnly}, r)
 }
 
-// Status is what a loop is doing. It is a copy that the caller owns.
+// Status is the status of a loop. It is a copy that the caller owns.
 type Status struct {
 	Target    string        `json:"target"`
 	Owner     string        `json:"owner"`
-	Listed    bool          `json:"listed"`     // the target reported its groups once
+	Listed    bool          `json:"listed"`     // the target was listed once
 	Groups    int           `json:"groups"`     // known to the loop
-	Owned     int           `json:"owned"`      // entries of ours that the target holds
-	Foreign   int           `json:"foreign"`    // entries of others in those groups
-	Queue     int           `json:"queue"`      // groups due now
-	Arriving  int           `json:"arriving"`   // groups that were never written to and wait for it
-	Budget    int           `json:"budget"`     // calls to the target at a time, by now
-	OldestDue time.Duration `json:"oldest_due"` // how long the first of them has been due
+	Owned     int           `json:"owned"`      // our entries in the target
+	Foreign   int           `json:"foreign"`    // entries of others in these groups
+	Queue     int           `json:"queue"`      // groups that are due
+	Arriving  int           `json:"arriving"`   // groups that wait for their first write
+	Budget    int           `json:"budget"`     // calls to the target at a time
+	OldestDue time.Duration `json:"oldest_due"` // how long the first of Queue has been due
 	DueSince  time.Time     `json:"due_since,omitzero"`
 	LastRead  time.Time     `json:"last_read,omitzero"`
 	LastWrite time.Time     `json:"last_write,omitzero"`
 	LastError string        `json:"last_error,omitempty"`
 
-	Unrecorded string `json:"unrecorded,omitempty"` // why what a restart has to know is not stored, or not read
+	Unrecorded string `json:"unrecorded,omitempty"` // why a record that a restart needs cannot be stored or read
 
 	Bridges   []BridgeStatus  `json:"bridges"`
 	Services  []ServiceStatus `json:"services"`
 	Holds     []Hold          `json:"holds"`
 	Conflicts []Conflict      `json:"conflicts"`
-	Kept      []Kept          `json:"kept,omitempty"` // entries of ours that nobody claims and that stay
+	Kept      []Kept          `json:"kept,omitempty"` // our entries that are unclaimed and kept, without a known service
 	Counts    Counts          `json:"counts"`
 }
 
-// Counts say how long the lists of a status are, where they are left out too.
+// Counts are the lengths of the lists of a status. Summary has them without the lists.
 type Counts struct {
 	Services  int       `json:"services"`
 	Holds     int       `json:"holds"`
 	HeldSince time.Time `json:"held_since,omitzero"` // of the oldest hold
 	Conflicts int       `json:"conflicts"`
 
-	Denied      int       `json:"denied"`                // entries that stay because a person denied that they are deleted
+	Denied      int       `json:"denied"`                // entries whose deletion an operator denied
 	DeniedSince time.Time `json:"denied_since,omitzero"` // of the oldest denial
 }
 
-// Find returns of a status the services of these names and all that claim or left
-// something in the same groups, or in those that named is true of, with the holds
-// and conflicts there and what is kept.
+// Find returns the part of a status about some services: those with the given names, and
+// those that claim or left entries in the same groups or in groups that named selects. The
+// holds, conflicts and kept entries are those of these groups.
 func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bool) Status {
 	groups := make(map[registry.Group]bool)
 	for _, sv := range s.Services {
@@ -101,9 +101,9 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 	s.Services = filtered(s.Services, func(sv ServiceStatus) bool { return names[sv.Service] || anyHere(sv.Groups) })
 	s.Holds = filtered(s.Holds, func(h Hold) bool { return anyHere(h.Groups) })
 	s.Conflicts = filtered(s.Conflicts, func(c Conflict) bool { return here(c.Group) })
-	all := s.Kept
+	kept := s.Kept
 	s.Kept = nil
-	for _, k := range all {
+	for _, k := range kept {
 		if part, some := k.within(here); some {
 			s.Kept = append(s.Kept, part)
 		}
@@ -116,17 +116,17 @@ func filtered[T any](list []T, fits func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !fits(x) })
 }
 
-// Kept are entries of ours that nobody claims and that stay for one reason: a
-// source cannot report what they came from, or their time has not come.
+// Kept are unclaimed entries of ours that are kept for one reason: a source cannot report
+// the services that they came from, or they wait for time.
 type Kept struct {
 	Why     string           `json:"why"`
 	Entries int              `json:"entries"`
-	Groups  []registry.Group `json:"groups"`         // that hold them
+	Groups  []registry.Group `json:"groups"`         // of the entries
 	Keys    []string         `json:"keys"`           // as group and key
-	Until   time.Time        `json:"until,omitzero"` // when the first of them may go; zero: not by time alone
+	Until   time.Time        `json:"until,omitzero"` // when the first of them may be deleted; zero: not by time alone
 }
 
-// within returns what is kept in some of the groups, and whether that is anything.
+// within returns the entries that are kept in some groups, and whether there are any.
 func (k Kept) within(groups func(registry.Group) bool) (Kept, bool) {
 	all := k
 	k.Groups, k.Keys = nil, nil
@@ -145,19 +145,22 @@ func (k Kept) within(groups func(registry.Group) bool) (Kept, bool) {
 	return k, len(k.Groups) > 0
 }
 
-// InSync reports whether nothing is left to do: every bridge synced, no group
-// due, no service in a state that a write would mend or that the target or
-// its format refuses.
+// InSync reports whether nothing is left to do: every bridge is synced, no group is due, and
+// no service is pending, retrying, refused or unwritable.
 func (s Status) InSync() bool {
 	for _, b := range s.Bridges {
-		if !b.Synced || b.Reasons[ReasonPending]+b.Reasons[ReasonRetrying]+b.Reasons[ReasonRefused]+b.Reasons[ReasonUnwritable] > 0 {
+		unfinished := 0
+		for _, r := range []Reason{ReasonPending, ReasonRetrying, ReasonRefused, ReasonUnwritable} {
+			unfinished += b.Reasons[r]
+		}
+		if !b.Synced || unfinished > 0 {
 			return false
 		}
 	}
 	return s.Listed && s.Queue == 0
 }
 
-// BridgeStatus is what one bridge knows of its source.
+// BridgeStatus is the status of one bridge.
 type BridgeStatus struct { //nolint:revive // Status is the whole, this is the part of one bridge
 	Name     string            `json:"name"`
 	Policy   Policy            `json:"policy"`
@@ -165,11 +168,11 @@ type BridgeStatus struct { //nolint:revive // Status is the whole, this is the p
 	Synced   bool              `json:"synced"`
 	Stale    string            `json:"stale,omitempty"`
 	Unknown  map[string]string `json:"unknown,omitempty"`
-	Scopes   int               `json:"scopes"`  // that are unknown
+	Scopes   int               `json:"scopes"`  // the number of unknown scopes
 	Entries  int               `json:"entries"` // claimed
 	Services int               `json:"services"`
-	Reasons  map[Reason]int    `json:"reasons"`           // services by the one reason that each has
-	Nothing  string            `json:"nothing,omitempty"` // of a bridge that claims nothing: a service that is empty, and why
+	Reasons  map[Reason]int    `json:"reasons"`           // the number of services with each reason
+	Nothing  string            `json:"nothing,omitempty"` // if the bridge claims nothing: an empty service, and why
 }
 
 // ServiceStatus is the state of one service of one bridge.
@@ -182,24 +185,28 @@ type ServiceStatus struct {
 	Entries   int              `json:"entries"`
 	LastWrite time.Time        `json:"last_write,omitzero"`
 	LastError string           `json:"last_error,omitempty"`
-	Left      []string         `json:"left,omitempty"` // entries that it claims no more and that stay, as group and key
-	Until     time.Time        `json:"until,omitzero"` // when the first of these may go; zero: not by time alone
+	Left      []string         `json:"left,omitempty"` // its unclaimed entries that are kept, as group and key
+	Until     time.Time        `json:"until,omitzero"` // when the first of Left may be deleted; zero: not by time alone
 
 	Registered []Registered `json:"registered,omitempty"` // addresses that register themselves under other names
-	Others     *Others      `json:"others,omitempty"`     // entries next to ours that providers registered themselves; nil: none
+	Others     *Others      `json:"others,omitempty"`     // nil: none
 }
 
-// Hold is a set of deletions that is held back.
+// Hold is a set of deletions that is held back. A standby shows at most 20 of its groups and
+// entries.
 type Hold struct {
-	ID      string           `json:"id"`     // up to the hyphen of the target and the bridge, behind it of exactly this set
-	Bridge  string           `json:"bridge"` // that wrote the entries; a name that no bridge has where it is not configured
+	// ID has a hash of the target and the bridge before the hyphen, and one of the entries
+	// after it.
+	ID string `json:"id"`
+
+	Bridge  string           `json:"bridge"` // that wrote the entries; it need not be configured
 	Reason  string           `json:"reason"`
-	Since   time.Time        `json:"since,omitzero"` // of one that was denied, when that was
-	Release string           `json:"release"`        // what would end it, as it follows "it ends"
-	Groups  []registry.Group `json:"groups"`         // at a standby at most 20
+	Since   time.Time        `json:"since,omitzero"` // when the hold began or, if Denied, when it was denied
+	Release string           `json:"release"`        // what would end it, to be read after "it ends"
+	Groups  []registry.Group `json:"groups"`
 	Count   int              `json:"count"`
-	Entries []string         `json:"entries"`          // keys, as group and key; at a standby at most 20
-	Denied  bool             `json:"denied,omitempty"` // a person keeps the entries until each is claimed again
+	Entries []string         `json:"entries"`          // as group and key
+	Denied  bool             `json:"denied,omitempty"` // an operator keeps the entries until each is claimed again
 }
 
 // Conflict is a claim that cannot be honoured.
@@ -214,11 +221,11 @@ type Conflict struct {
 // Observation is one thing that a loop did or saw, for metrics.
 type Observation struct {
 	Kind    ObservationKind
-	Bridge  string        // empty where it concerns the target as a whole
+	Bridge  string        // empty if it concerns the whole target
 	Op      string        // of a call: list, read, write; of entries: create, update, delete
-	Count   int           // entries, or 1
-	Took    time.Duration // of a call
-	Latency time.Duration // of a write: since the change was first seen
+	Count   int           // of entries, or 1
+	Took    time.Duration // the duration of a call
+	Latency time.Duration // of a write, since its first change was seen
 	Err     error
 }
 
@@ -232,7 +239,7 @@ const (
 	ObservedHold       ObservationKind = "hold"       // deletions began to be held back
 	ObservedConflict   ObservationKind = "conflict"   // a conflict was seen for the first time
 	ObservedUnwritable ObservationKind = "unwritable" // no endpoint of a service can be written
-	ObservedDrift      ObservationKind = "drift"      // a reading differed from what had been written
-	ObservedCoalesce   ObservationKind = "coalesce"   // a change joined one that was already due
-	ObservedRetry      ObservationKind = "retry"
+	ObservedDrift      ObservationKind = "drift"      // a read differed from what was written
+	ObservedCoalesce   ObservationKind = "coalesce"   // a change joined a pending one
+	ObservedRetry      ObservationKind = "retry"      // a call failed, and will be retried
 )

@@ -13,30 +13,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// publishEvery is how often status is brought up to date at most while nobody asks
-// a loop for anything.
+// publishEvery is the shortest time between two updates of status, unless a method of Loop
+// requires one.
 const publishEvery = 100 * time.Millisecond
 
-// A statusCache has the status of an engine as it was a moment ago. The engine brings it
-// up to date; whoever asks reads it without waiting for the engine's next turn.
+// A statusCache has the status of an engine a moment ago. The engine updates it; other
+// goroutines read it without waiting for the engine's next turn.
 type statusCache struct {
-	state *sharedState
+	state  *sharedState
+	engine *engine
 
-	engine    *engine
-	published time.Time // when status was last brought up to date
-	inSync    bool      // that was logged
+	// Owned by the goroutine of the loop.
+	published time.Time // when the cache was last updated
+	inSync    bool      // "in sync" was logged
 	lastRead  time.Time
 	lastWrite time.Time
 	lastError error
 
+	// mu guards the fields below, and reasons and unknowns of each pipeline.
 	mu          sync.Mutex
-	head        Status                        // without services, conflicts and what is kept
-	services    map[plan.Origin]*serviceRow   // each is replaced, never written to
-	conflicts   int                           // of the services
-	keptEntries map[registry.Group][]omission // of ours that nobody claims
+	head        Status                        // without services, conflicts and kept entries
+	services    map[plan.Origin]*serviceRow   // the rows are immutable
+	conflicts   int                           // of all services
+	keptEntries map[registry.Group][]omission // of unclaimed entries without a known service
 }
 
-// A serviceRow is the status of a service, with the claims of it that cannot be honoured.
+// A serviceRow is the status of a service, with its conflicts.
 type serviceRow struct {
 	ServiceStatus
 
@@ -45,13 +47,14 @@ type serviceRow struct {
 
 func newStatusCache(e *engine) *statusCache {
 	return &statusCache{
-		state: e.state, engine: e, head: Status{Target: e.state.opts.Target, Owner: e.state.opts.Owner, Holds: []Hold{}},
+		state: e.state, engine: e,
+		head:     Status{Target: e.state.opts.Target, Owner: e.state.opts.Owner, Holds: []Hold{}},
 		services: make(map[plan.Origin]*serviceRow), keptEntries: make(map[registry.Group][]omission),
 	}
 }
 
-// publish brings status up to date, unless it was a moment ago. It returns when it
-// has to be called again; the zero time where only an event helps.
+// publish updates the cache, unless it was updated less than publishEvery ago. It returns
+// when to call it again; zero: after the next event.
 func (v *statusCache) publish(now time.Time) time.Time {
 	if at := v.published.Add(publishEvery); now.Before(at) {
 		return at
@@ -60,8 +63,7 @@ func (v *statusCache) publish(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// update brings status up to date. It looks at what has changed since the last
-// time, and at nothing else.
+// update updates the cache. Its cost depends only on what changed since the last update.
 func (v *statusCache) update(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,28 +73,30 @@ func (v *statusCache) update(now time.Time) {
 		v.updateGroup(it)
 	}
 	v.state.agenda.dirty = nil
-	for _, w := range v.state.pipelines {
-		for name := range w.dirty {
-			v.updateService(w, plan.Origin{Bridge: w.index, Service: name})
+	for _, p := range v.state.pipelines {
+		for name := range p.dirty {
+			v.updateService(p, plan.Origin{Bridge: p.index, Service: name})
 		}
-		w.dirty = make(map[registry.Name]struct{})
+		p.dirty = make(map[registry.Name]struct{})
 	}
 	v.head = v.newHead(now)
-	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.state.admitted() == nil { // else who writes there may be another
+	// Before the admission another process may still write to the target.
+	isInSync := v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0
+	if isInSync && !v.inSync && v.state.admitted() == nil {
 		v.inSync = true
 		v.state.opts.Log.Info("in sync", "target", v.state.opts.Target, "entries", v.head.Owned)
 	}
 }
 
-// updateGroup records how far a group is, and has all services be looked at that
-// claim in it or left something there.
+// updateGroup updates what is shown of a group, and marks the services dirty that claim in
+// it or have orphans there.
 func (v *statusCache) updateGroup(it *item) {
 	it.reason, it.detail = v.reasonAndDetail(it)
 	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
 	it.others = v.state.planner.SelfRegistered(it.group)
 	delete(v.keptEntries, it.group)
-	for _, n := range it.omissions {
-		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
+	for _, n := range it.omissions { // those of a known service are in its row
+		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) {
 			v.keptEntries[it.group] = append(v.keptEntries[it.group], n)
 		}
 	}
@@ -106,35 +110,35 @@ func (v *statusCache) updateGroup(it *item) {
 	}
 }
 
-// updateService brings the row of a service up to date, or a scope of that name.
-func (v *statusCache) updateService(w *pipeline, origin plan.Origin) {
+// updateService updates the row of a service, or the scope of that name.
+func (v *statusCache) updateService(p *pipeline, origin plan.Origin) {
 	if before := v.services[origin]; before != nil {
-		w.reasons[before.Reason]--
+		p.reasons[before.Reason]--
 		v.conflicts -= len(before.conflicts)
 		delete(v.services, origin)
 	}
-	if s := w.services[origin.Service]; s != nil {
-		now := v.newServiceRow(origin, s)
-		w.reasons[now.Reason]++
-		v.conflicts += len(now.conflicts)
-		v.services[origin] = now
+	if s := p.services[origin.Service]; s != nil {
+		row := v.newServiceRow(origin, s)
+		p.reasons[row.Reason]++
+		v.conflicts += len(row.conflicts)
+		v.services[origin] = row
 	}
 	scope := string(origin.Service)
-	delete(w.unknowns, scope)
-	if err := w.certainty.Unknown[scope]; err != nil {
-		w.unknowns[scope] = err.Error()
+	delete(p.unknowns, scope)
+	if err := p.certainty.Unknown[scope]; err != nil {
+		p.unknowns[scope] = err.Error()
 	}
 }
 
-// newServiceRow returns the row of a service. What is said of it lies with the
-// groups that it claims in or left something in.
+// newServiceRow returns the row of a service. It collects what is known of the service in
+// the groups in which it claims or has orphans.
 func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *serviceRow {
-	w, details := v.state.pipelines[origin.Bridge], []string(nil)
+	p, details := v.state.pipelines[origin.Bridge], []string(nil)
 	out := &serviceRow{ServiceStatus: ServiceStatus{
-		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
+		Bridge: p.Name, Service: origin.Service, Reason: ReasonSynced,
 		Groups: v.state.planner.GroupsOf(origin), Entries: v.state.planner.EntriesOf(origin),
 	}}
-	add := func(reason Reason, detail string) { // the worst of all reasons, with all that is said about it
+	add := func(reason Reason, detail string) { // keeps the worst reason, with all its details
 		if reason.Compare(out.Reason) > 0 {
 			out.Reason, details = reason, nil
 		}
@@ -143,7 +147,8 @@ func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *servic
 		}
 	}
 	add(cmp.Or(s.reason, ReasonSynced), s.detail)
-	if err := unknownError(registry.Certainty{Unknown: w.certainty.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
+	unknown := registry.Certainty{Unknown: p.certainty.Unknown} // a stale source is shown by its bridge
+	if err := unknownError(unknown.Of(origin.Service)); err != nil {
 		add(ReasonUnknown, err.Error())
 	}
 	if len(s.orphans) > 0 {
@@ -159,7 +164,9 @@ func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *servic
 		}
 		add(it.reason, it.detail)
 		out.addRegistered(origin, it)
-		first, _ := slices.BinarySearchFunc(it.omissions, origin, func(n omission, o plan.Origin) int { return n.origin.Compare(o) })
+		first, _ := slices.BinarySearchFunc(it.omissions, origin, func(n omission, o plan.Origin) int {
+			return n.origin.Compare(o)
+		})
 		for _, n := range it.omissions[first:] {
 			if n.origin != origin {
 				break
@@ -170,7 +177,10 @@ func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *servic
 			}
 			out.Until = soonest(out.Until, n.until)
 			if c := n.conflict; c != nil {
-				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.state.journal.describeWinner(*c)})
+				out.conflicts = append(out.conflicts, Conflict{
+					Group: group, Key: c.Key, Bridge: p.Name, Service: origin.Service,
+					Winner: v.state.journal.describeWinner(*c),
+				})
 			}
 		}
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
@@ -181,7 +191,7 @@ func (v *statusCache) newServiceRow(origin plan.Origin, s *serviceState) *servic
 	return out
 }
 
-// setDetail says why a service is as it is; of conflicts, who wins how many.
+// setDetail sets the detail of the reason; for conflicts it names the winners.
 func (r *serviceRow) setDetail(details []string) {
 	if r.Reason == ReasonConflict {
 		details = winnerTexts(r.conflicts)
@@ -190,8 +200,7 @@ func (r *serviceRow) setDetail(details []string) {
 	r.Detail = strings.Join(slices.Compact(details), "; ")
 }
 
-// winnerTexts says how many entries belong to each winner of conflicts, and which
-// one where it is one.
+// winnerTexts returns, for each winner of conflicts, its entry or how many it has.
 func winnerTexts(conflicts []Conflict) (all []string) {
 	by := make(map[string][]string)
 	for _, c := range conflicts {
@@ -207,7 +216,7 @@ func winnerTexts(conflicts []Conflict) (all []string) {
 	return all
 }
 
-// reasonAndDetail says how far a group is, and what is kept in it.
+// reasonAndDetail returns what status shows of a group.
 func (v *statusCache) reasonAndDetail(it *item) (Reason, string) {
 	if who, standby := v.state.standby(it); standby {
 		return ReasonStandby, who
@@ -215,15 +224,17 @@ func (v *statusCache) reasonAndDetail(it *item) (Reason, string) {
 	reason, detail := it.reasonAndDetail()
 	if reason == ReasonSynced {
 		for _, n := range it.omissions {
-			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
-				return ReasonKept, registry.Counted(n.entries, "unclaimed entry of this owner is kept", "unclaimed entries of this owner are kept") + ": " + n.detail
+			if n.origin.IsZero() && n.reason == ReasonUnknown {
+				kept := registry.Counted(n.entries,
+					"unclaimed entry of this owner is kept", "unclaimed entries of this owner are kept")
+				return ReasonKept, kept + ": " + n.detail
 			}
 		}
 	}
 	return reason, detail
 }
 
-// newHead returns the head of status as it is now.
+// newHead returns the current head of status.
 func (v *statusCache) newHead(now time.Time) Status {
 	counts := v.state.planner.Counts()
 	s := Status{
@@ -236,7 +247,7 @@ func (v *statusCache) newHead(now time.Time) Status {
 	}
 	queue, first := v.state.agenda.countDue(now)
 	for it, freed := range v.engine.guards.awaitingRecord { // a deletion that waits for its record is due
-		if first = earlier(first, freed); it.queue == nil || it.dueAt.After(now) { // else it is counted
+		if first = earlier(first, freed); it.queue == nil || it.dueAt.After(now) { // else countDue counted it
 			queue++
 		}
 	}
@@ -252,24 +263,25 @@ func (v *statusCache) newHead(now time.Time) Status {
 		s.Counts.Holds++
 		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 	}
-	for _, w := range v.state.pipelines {
+	for _, p := range v.state.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{
-			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.certainty.Synced, Stale: errorText(w.certainty.Stale),
-			Unknown: w.unknowns, Scopes: len(w.certainty.Unknown), Entries: v.state.planner.BridgeEntries(w.index),
-			Services: len(w.services), Reasons: w.reasons, Nothing: v.emptyExample(w),
+			Name: p.Name, Policy: p.Policy, Guard: p.Guard.Mode,
+			Synced: p.certainty.Synced, Stale: errorText(p.certainty.Stale),
+			Unknown: p.unknowns, Scopes: len(p.certainty.Unknown), Entries: v.state.planner.BridgeEntries(p.index),
+			Services: len(p.services), Reasons: p.reasons, Nothing: v.emptyExample(p),
 		})
 	}
 	return s
 }
 
-// emptyExample returns an example of why a bridge claims nothing, though its source has
-// services; empty if it claims something.
-func (v *statusCache) emptyExample(w *pipeline) string {
-	if v.state.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
+// emptyExample returns one of the empty services, and why it is empty, if a bridge has some
+// and claims nothing.
+func (v *statusCache) emptyExample(p *pipeline) string {
+	if v.state.planner.BridgeEntries(p.index) > 0 || p.reasons[ReasonEmpty] == 0 {
 		return ""
 	}
 	var first registry.Name
-	for name, s := range w.services {
+	for name, s := range p.services {
 		if s.reason == ReasonEmpty && (first == "" || name < first) {
 			first = name
 		}
@@ -277,10 +289,10 @@ func (v *statusCache) emptyExample(w *pipeline) string {
 	if first == "" {
 		return ""
 	}
-	return string(first) + ": " + w.services[first].detail
+	return string(first) + ": " + p.services[first].detail
 }
 
-// errorText returns what an error says, empty where there is none.
+// errorText returns the text of an error; empty for nil.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -288,7 +300,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// summary returns the numbers of status. The lock must be held.
+// summary returns status without its lists. The caller must hold mu.
 func (v *statusCache) summary() Status {
 	s := v.head
 	s.Holds, s.Bridges = nil, slices.Clone(s.Bridges)
@@ -303,7 +315,7 @@ func (v *statusCache) summary() Status {
 	return s
 }
 
-// status returns all of status.
+// status returns the whole status.
 func (v *statusCache) status() Status {
 	v.mu.Lock()
 	s, services, kept := v.summary(), slices.Collect(maps.Values(v.services)), maps.Clone(v.keptEntries)
@@ -320,7 +332,9 @@ func (v *statusCache) status() Status {
 		s.Services[i] = r.copied()
 		s.Conflicts = append(s.Conflicts, r.conflicts...)
 	}
-	slices.SortStableFunc(s.Conflicts, func(a, b Conflict) int { return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key)) })
+	slices.SortStableFunc(s.Conflicts, func(a, b Conflict) int {
+		return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key))
+	})
 	by := make(map[string]Kept)
 	for _, group := range slices.SortedFunc(maps.Keys(kept), registry.Group.Compare) {
 		for _, n := range kept[group] {
@@ -341,7 +355,7 @@ func (v *statusCache) status() Status {
 	return s
 }
 
-// listError returns the error of a target that may not be listed; nil where it may.
+// listError returns the error of a target that refuses to be listed; nil if it does not.
 func (v *statusCache) listError() error {
 	if list := v.state.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
 		return list.lastErr
@@ -349,7 +363,7 @@ func (v *statusCache) listError() error {
 	return nil
 }
 
-// plan returns what has to be written to every group, and what is held back and why.
+// plan returns what has to be written to each group, and which deletions are held back.
 func (v *statusCache) plan(now time.Time) []Planned {
 	var out []Planned
 	for _, group := range slices.SortedFunc(v.state.planner.Groups(), registry.Group.Compare) {
@@ -360,11 +374,11 @@ func (v *statusCache) plan(now time.Time) []Planned {
 		it.markDirty()
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
-				v := d.guards.judge(o, now)
-				if v.reason == "" { // it may go itself
-					v = verdict{reason: ReasonWaiting, detail: "it is deleted with the last other entry of its group"}
+				judged := d.guards.judge(o, now)
+				if judged.reason == "" { // the guard allows it
+					judged.reason, judged.detail = ReasonWaiting, "it is deleted with the last other entry of its group"
 				}
-				p.HeldBack = append(p.HeldBack, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
+				p.HeldBack = append(p.HeldBack, HeldBack{Entry: h.Entry, Reason: judged.reason, Detail: judged.detail})
 			}
 		}
 		if !p.Change.Empty() || len(p.HeldBack) > 0 {
