@@ -180,7 +180,7 @@ func (e *engine) LoseSession(now time.Time) {
 		it.readAgain = it.readAgain || it.busy
 	}
 	for _, it := range e.state.agenda.sortedItems() {
-		if it.watched && !e.state.planner.HoldsOurs(it.group) { // else the group is read after the write
+		if it.watched && !e.state.planner.StoresOurs(it.group) { // else the group is read after the write
 			e.readAgain(it, now)
 		}
 	}

@@ -273,7 +273,7 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 // nothing until the group was read.
 func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
 	_, unread := g.state.unread[it.group]
-	if it.readAt.IsZero() && (unread || !it.isArrival && !g.state.planner.HoldsOurs(it.group)) {
+	if it.readAt.IsZero() && (unread || !it.isArrival && !g.state.planner.StoresOurs(it.group)) {
 		return
 	}
 	stored = append(stored, make([]guard.Counts, len(g.scopes)-len(stored))...)

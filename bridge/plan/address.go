@@ -8,25 +8,26 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// maxRegistrations bounds what is kept of groups that nobody claims, in bytes.
+// maxRegistrations is the memory for registrations in unclaimed groups, in bytes.
 const maxRegistrations = 16 << 20
 
-// registrations are the entries without an owner of all groups that were read, by address:
-// what providers registered themselves. They outlive Drop, as they were read last.
+// registrations are the entries without an owner that the last read of each group found:
+// what providers registered themselves. They are kept when their group is dropped.
 type registrations struct {
 	groups    map[registry.Group]*registeredGroup
-	byAddress map[string][]registration
-	bytes     int
+	byAddress map[string][]registeredKey
+	bytes     int // of all groups
 }
 
+// A registeredGroup is a group with its registrations. It is immutable.
 type registeredGroup struct {
 	group registry.Group
 	keys  []string
-	bytes int
+	bytes int // the memory that it takes, about
 }
 
-// A registration is an entry without an owner.
-type registration struct {
+// A registeredKey is a registration; it shares the Group with others of its group.
+type registeredKey struct {
 	group *registry.Group
 	key   string
 }
@@ -40,19 +41,19 @@ type Registration struct {
 // String returns group and key.
 func (r Registration) String() string { return r.Group.String() + " " + r.Key }
 
-// name returns what distinguishes registrations of one address in one group: what is behind
-// the address in the key, such as the version. The protocol does not count.
-func (r registration) name() string { return Place(r.key)[len(Address(r.key)):] }
+// name returns the part of the key that distinguishes registrations of one address in one
+// group, such as the version: the part after the address. The protocol is no part of it.
+func (r registeredKey) name() string { return Place(r.key)[len(Address(r.key)):] }
 
-// sharesConsumers reports whether consumers of one registration look for the other as well: both
-// are of one format in one place.
-func (r registration) sharesConsumers(o registration) bool {
+// sharesConsumers reports whether the consumers of one registration can find the other: both
+// have the same format and place.
+func (r registeredKey) sharesConsumers(o registeredKey) bool {
 	return r.group.Kind == o.group.Kind && r.group.Namespace == o.group.Namespace && r.group.Group == o.group.Group
 }
 
-// interfaceName returns the interface of a group that is named by a service key, such as
-// providers:interface:version:group, or the name of the group.
-func (r registration) interfaceName() string {
+// interfaceName returns the interface from the name of a group. The name is a service key,
+// such as providers:interface:version:group, or else the interface itself.
+func (r registeredKey) interfaceName() string {
 	_, rest, isKey := strings.Cut(r.group.Name, ":")
 	if !isKey {
 		return r.group.Name
@@ -61,7 +62,8 @@ func (r registration) interfaceName() string {
 	return iface
 }
 
-// Address returns the host and port that a key begins with, behind its protocol.
+// Address returns the host and port of a key: the part after the protocol, without version
+// and cluster.
 func Address(key string) string {
 	at := Place(key)
 	if i := strings.IndexAny(at, "?#"); i >= 0 {
@@ -70,11 +72,11 @@ func Address(key string) string {
 	return at
 }
 
-// contradicting returns which registrations of an address say that its process has another
-// name than is claimed for it: none if the process registers what is claimed; else those of
-// the claimed interface; if there are none, all.
-func contradicting(claim registration, own []registration) []registration {
-	var same, others []registration
+// contradicting returns the registrations of an address that contradict a claim to it: none
+// if one of them has the claimed name; else those of the claimed interface; if there are
+// none, all.
+func contradicting(claim registeredKey, own []registeredKey) []registeredKey {
+	var same, others []registeredKey
 	for _, r := range own {
 		switch {
 		case !r.sharesConsumers(claim):
@@ -92,9 +94,11 @@ func contradicting(claim registration, own []registration) []registration {
 	return others
 }
 
-// observe replaces what is registered in a group. A group that is bounded is left out if too
-// much is known.
-func (r *registrations) observe(id registry.Group, list []registry.Stored, bounded bool) { //nolint:revive // of the group, not a mode
+// observe replaces the registrations of a group by those of a read. A bounded group is
+// forgotten if it exceeds maxRegistrations.
+//
+//nolint:revive // bounded is a fact about the group, not a mode
+func (r *registrations) observe(id registry.Group, list []registry.Stored, bounded bool) {
 	now := registeredGroup{group: id}
 	for _, h := range list {
 		if h.Owner == "" && registry.IsEndpoint(h.Key) {
@@ -110,21 +114,23 @@ func (r *registrations) observe(id registry.Group, list []registry.Stored, bound
 	}
 	r.groups[id], r.bytes = &now, r.bytes+now.bytes
 	for _, key := range now.keys {
-		r.byAddress[Address(key)] = append(r.byAddress[Address(key)], registration{&now.group, key})
+		r.byAddress[Address(key)] = append(r.byAddress[Address(key)], registeredKey{&now.group, key})
 	}
 }
 
-// registrationSize is about what a registration requires in addition to its key.
+// registrationSize is the memory of a registration in addition to its key, about.
 const registrationSize = 100
 
+// forget forgets the registrations of a group.
 func (r *registrations) forget(id registry.Group) {
 	before := r.groups[id]
 	if before == nil {
 		return
 	}
+	isOfGroup := func(o registeredKey) bool { return o.group == &before.group }
 	for _, key := range before.keys {
 		at := Address(key)
-		r.byAddress[at] = slices.DeleteFunc(r.byAddress[at], func(o registration) bool { return o.group == &before.group })
+		r.byAddress[at] = slices.DeleteFunc(r.byAddress[at], isOfGroup)
 		if len(r.byAddress[at]) == 0 {
 			delete(r.byAddress, at)
 		}
@@ -133,26 +139,27 @@ func (r *registrations) forget(id registry.Group) {
 	delete(r.groups, id)
 }
 
-// A Contradiction is what an origin claims in a group at addresses whose processes register
-// themselves under other names, and not under the claimed one.
+// A Contradiction says that an origin claims addresses in a group whose processes register
+// themselves only under other names.
 type Contradiction struct {
 	Origin    Origin
-	Claimed   string         // the key of the first address
-	As        []Registration // a few of those of the first address
-	Names     int            // how many these are
+	Claimed   string         // the claim to the first address
+	As        []Registration // registrations of the first address; at most maxShownRegistrations
+	Names     int            // the number of its registrations
 	Addresses int
 }
 
-// Equal reports whether all of two contradictions is equal.
+// Equal reports whether two contradictions are equal.
 func (c Contradiction) Equal(o Contradiction) bool {
-	return c.Origin == o.Origin && c.Claimed == o.Claimed && c.Names == o.Names && c.Addresses == o.Addresses && slices.Equal(c.As, o.As)
+	return c.Origin == o.Origin && c.Claimed == o.Claimed &&
+		c.Names == o.Names && c.Addresses == o.Addresses && slices.Equal(c.As, o.As)
 }
 
-// fewRegistrations is how many registrations stand for many.
+// maxShownRegistrations is how many registrations are shown as an example.
 const maxShownRegistrations = 3
 
-// firstRegistrations returns some of the registrations of an address.
-func firstRegistrations(list []registration) (some []Registration) {
+// firstRegistrations returns the first maxShownRegistrations of a list.
+func firstRegistrations(list []registeredKey) (some []Registration) {
 	for _, r := range list[:min(len(list), maxShownRegistrations)] {
 		some = append(some, Registration{*r.group, r.key})
 	}
@@ -160,7 +167,7 @@ func firstRegistrations(list []registration) (some []Registration) {
 }
 
 // Contradictions returns at most one contradiction for each origin that claims in a group,
-// in order. A claim that cannot be honoured contradicts nothing.
+// in order. A claim that cannot be honoured is not contradicted.
 func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 	if len(p.registrations.byAddress) == 0 {
 		return nil
@@ -172,7 +179,7 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 		if len(r.wants) == 0 || len(own) == 0 || seen[at] || !registry.IsEndpoint(r.key) || !p.mayStore(id, r) {
 			continue
 		}
-		as := contradicting(registration{&id, r.key}, own)
+		as := contradicting(registeredKey{&id, r.key}, own)
 		if len(as) == 0 {
 			continue
 		}
@@ -181,7 +188,9 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 		i := slices.IndexFunc(all, func(c Contradiction) bool { return c.Origin == origin })
 		if i < 0 {
 			i = len(all)
-			slices.SortFunc(as, func(a, b registration) int { return cmp.Or(a.group.Compare(*b.group), cmp.Compare(a.key, b.key)) })
+			slices.SortFunc(as, func(a, b registeredKey) int {
+				return cmp.Or(a.group.Compare(*b.group), cmp.Compare(a.key, b.key))
+			})
 			all = append(all, Contradiction{Origin: origin, Claimed: r.key, As: firstRegistrations(as), Names: len(as)})
 		}
 		all[i].Addresses++
@@ -190,23 +199,23 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 	return all
 }
 
-// mayStore reports whether nothing but what is ours is under a key, and its provider did not
-// take itself off.
+// mayStore reports whether an entry of ours is or may be stored under a key: the key has no
+// foreign entry, and its place is not drained.
 func (p *Planner) mayStore(id registry.Group, r keyRow) bool {
 	ours := len(ownedBy(r.stored, p.owner))
 	return ours == len(r.stored) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
 }
 
-// SelfRegistered are the entries of a group that providers registered themselves at addresses
-// without claims, under names that an origin claims.
+// SelfRegistered are the entries of a group that providers registered themselves, at
+// unclaimed addresses, under names that an origin claims.
 type SelfRegistered struct {
 	Origin  Origin
 	Entries int
 	Some    []Registration
 }
 
-// SelfRegistered returns, for each origin in order, what providers registered themselves
-// next to its claims in a group.
+// SelfRegistered returns, for each origin in order, the entries that providers registered
+// themselves next to its claims in a group.
 func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	g := p.lookup(id)
 	if !p.SelfRegistration || g.counts.Foreign == 0 {
@@ -215,7 +224,9 @@ func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	own := g.unclaimedByName(&id)
 	for name, claims := range g.claimsByName(&id) {
 		for _, c := range claims {
-			i, found := slices.BinarySearchFunc(all, c.origin, func(s SelfRegistered, o Origin) int { return s.Origin.Compare(o) })
+			i, found := slices.BinarySearchFunc(all, c.origin, func(s SelfRegistered, o Origin) int {
+				return s.Origin.Compare(o)
+			})
 			if !found {
 				all = slices.Insert(all, i, SelfRegistered{Origin: c.origin})
 			}
@@ -230,11 +241,11 @@ func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	return slices.DeleteFunc(all, func(s SelfRegistered) bool { return s.Entries == 0 })
 }
 
-// claimsByName returns who claims endpoints under each name.
+// claimsByName returns the claims of endpoints, by name.
 func (g *group) claimsByName(id *registry.Group) map[string][]*claim {
 	by := make(map[string][]*claim)
 	for _, r := range g.rows {
-		name := registration{id, r.key}.name()
+		name := registeredKey{id, r.key}.name()
 		for _, w := range r.wants {
 			if registry.IsEndpoint(r.key) && !slices.Contains(by[name], w.claim) {
 				by[name] = append(by[name], w.claim)
@@ -244,15 +255,17 @@ func (g *group) claimsByName(id *registry.Group) map[string][]*claim {
 	return by
 }
 
-// unclaimedByName returns the entries without an owner at addresses that nobody claims, by name.
-func (g *group) unclaimedByName(id *registry.Group) map[string][]registration {
-	claimed, by := make(map[string]bool), make(map[string][]registration)
+// unclaimedByName returns the entries without an owner at unclaimed addresses, by name.
+func (g *group) unclaimedByName(id *registry.Group) map[string][]registeredKey {
+	claimed, by := make(map[string]bool), make(map[string][]registeredKey)
 	for _, r := range g.rows {
 		claimed[Address(r.key)] = claimed[Address(r.key)] || len(r.wants) > 0
 	}
 	for _, r := range g.rows {
-		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && indexOfOwner(r.stored, "") >= 0 && !claimed[Address(r.key)] {
-			by[at.name()] = append(by[at.name()], at)
+		isUnclaimed := registry.IsEndpoint(r.key) && !claimed[Address(r.key)]
+		if isUnclaimed && indexOfOwner(r.stored, "") >= 0 {
+			registered := registeredKey{id, r.key}
+			by[registered.name()] = append(by[registered.name()], registered)
 		}
 	}
 	return by

@@ -8,32 +8,40 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Conflict is a claim that cannot be honoured.
+// A Conflict is a claim that cannot be honoured, for one of three reasons: another owner's
+// entry has the key, another claim of ours has it (RivalClaim), or its place is Drained.
 type Conflict struct {
-	Group      registry.Group
-	Key        string
-	Origin     Origin // whose claim it is
-	Owner      string // whose entry holds the key, if it is not ours; may be empty
-	OtherKey   string // the key of that entry, where it is another
-	Rival      Origin // who claims the same, where RivalClaim is set
-	RivalClaim bool   // the entry that holds the key is claimed by another service of ours
-	Drained    bool   // nothing holds it: a provider deregistered, see Planner.Drained
+	Group  registry.Group
+	Key    string
+	Origin Origin // of the claim
+
+	Owner    string // of the entry that has the key; empty: it has no owner
+	OtherKey string // the key of that entry, if it is another one
+
+	RivalClaim bool
+	Rival      Origin // of the claim that has the key
+
+	Drained bool // see Planner.Drained
 }
 
-// A Row is what is known of one key of ours in a group: one that is claimed, or an
-// orphan, which the target holds and nobody claims.
+// A Row is a key of ours in a group: a claimed key, or an orphan, which is stored and
+// unclaimed.
 type Row struct {
-	Key      string
-	Claimed  bool
-	Stored   bool     // by the target; of one that is claimed also another's entry to which it gives way
-	Origin   Origin   // whose claim it is, the first of several; of an orphan who is known to have claimed it last
-	Evidence Evidence // that the claims to an orphan ended: the weakest of them
-	Value    string   // of an orphan without an origin
+	Key     string
+	Claimed bool
+
+	// Stored says that the target stores the entry or, if Claimed, an entry of another
+	// owner that wins over it.
+	Stored bool
+
+	Origin   Origin   // of the first claim; of an orphan, its last known claimant
+	Evidence Evidence // of an orphan: the weakest for the end of its claims
+	Value    string   // of an orphan without an Origin
 }
 
-// Change returns what has to be written to a group, and the claims in it that
-// cannot be honoured, both in key order. A foreign entry is never touched: it
-// wins its key. Ours under that key goes, unless the other has to yield.
+// Change returns what has to be written to a group, and the claims in it that cannot be
+// honoured, both in key order. A foreign entry is never touched. It wins its key, and our
+// entry under that key is deleted, unless the foreign one has to yield.
 func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	d := p.diff(id)
 	d.change.Want = make([]registry.Entry, 0, len(d.group.rows))
@@ -44,8 +52,9 @@ func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	return d.change, d.conflicts
 }
 
-// Rows yields the keys of a group that are ours, in order. Of an exclusive group
-// claimed keys that are not held yet are another service's, and left out.
+// Rows yields the keys of ours in a group, in order. The claimed keys of an exclusive group
+// that are not stored yet are left out: they may belong to another service than the stored
+// ones.
 func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		d := p.diff(id)
@@ -57,7 +66,7 @@ func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 	}
 }
 
-// rowOf returns what is known of a key; false if it is not ours.
+// rowOf returns the Row of a key; false if Rows leaves it out.
 func (d *diff) rowOf(r *keyRow) (Row, bool) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
@@ -67,16 +76,18 @@ func (d *diff) rowOf(r *keyRow) (Row, bool) {
 	if !isStored && len(d.rivals) > 0 {
 		isStored = len(d.rivalsElsewhere(r.key, wants)) > 0
 	}
-	return Row{Key: r.key, Claimed: true, Stored: isStored, Origin: wants[0].claim.origin}, len(r.stored) > 0 || !d.group.exclusive
+	row := Row{Key: r.key, Claimed: true, Stored: isStored, Origin: wants[0].claim.origin}
+	return row, len(r.stored) > 0 || !d.group.exclusive
 }
 
+// orphanOf returns the Row of an unclaimed key; false if it stores nothing of ours.
 func (d *diff) orphanOf(r *keyRow) (Row, bool) {
 	i := indexOfOwner(r.stored, d.owner)
 	if i < 0 {
 		return Row{}, false
 	}
 	row := Row{Key: r.key, Stored: true}
-	for _, end := range d.group.released[r.key] {
+	for _, end := range d.group.endedClaims[r.key] {
 		row.Origin, row.Evidence = end.origin, max(row.Evidence, end.evidence)
 	}
 	if row.Origin.IsZero() {
@@ -85,23 +96,24 @@ func (d *diff) orphanOf(r *keyRow) (Row, bool) {
 	return row, true
 }
 
-// FormerClaimants returns everybody who is known to have claimed an orphan, in
-// the order in which their claims ended.
+// FormerClaimants returns the known former claimants of an orphan, in the order in which
+// their claims ended.
 func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) {
-	for _, r := range p.lookup(id).released[key] {
+	for _, r := range p.lookup(id).endedClaims[key] {
 		all = append(all, r.origin)
 	}
 	return all
 }
 
-// Taken reports whether another owner's entry that stays holds a key.
+// Taken reports whether another owner has an entry under a key that is not leaving.
 func (p *Planner) Taken(id registry.Group, key string) bool {
 	r := p.lookup(id).row(key)
-	return r != nil && slices.ContainsFunc(r.stored, func(h storedRow) bool { return h.owner != p.owner && !h.leaving })
+	isTaken := func(h storedRow) bool { return h.owner != p.owner && !h.leaving }
+	return r != nil && slices.ContainsFunc(r.stored, isTaken)
 }
 
-// Winner returns whose claim to a key is honoured, unless a foreign entry holds
-// it.
+// Winner returns the origin of the claim that wins a key among ours. A foreign entry may
+// still win over it.
 func (p *Planner) Winner(id registry.Group, key string) Origin {
 	g := p.lookup(id)
 	if r := g.row(key); r != nil {
@@ -110,14 +122,32 @@ func (p *Planner) Winner(id registry.Group, key string) Origin {
 	return Origin{}
 }
 
-// A diff compares both sides of a group key by key.
+// A diff compares both sides of a group key by key. These are the states of a key:
+//
+//	claimed | stored                    | action
+//	--------|---------------------------|------------------------------------------------
+//	yes     | nothing                   | create, or conflict if the place is drained
+//	yes     | ours, as desired and live | none
+//	yes     | ours, otherwise           | update; of several, delete all but the closest
+//	yes     | another owner's           | conflict
+//	yes     | another owner's, leaving  | create over it
+//	yes     | ours and another owner's  | conflict and delete ours, if the other one wins;
+//	        |                           | else as if ours were alone
+//	no      | ours                      | delete: an orphan
+//	no      | another owner's           | none
+//
+// In an exclusive group only the claims of one service count; all others are conflicts. Of
+// several claims to a key the first one counts. An entry of another owner at the address of
+// the key under another protocol counts as under the key if the claims yield to it.
 type diff struct {
-	owner     string
-	yields    func(Origin, registry.Entry) bool
-	drained   func(registry.Group, string) bool
-	group     *group
-	active    *claim             // see group.active
-	rivals    map[string][]rival // entries of others, by what is behind :// in their keys; nil where no claim yields
+	owner   string
+	yields  func(Origin, registry.Entry) bool
+	drained func(registry.Group, string) bool
+	group   *group
+	active  *claim             // see group.active
+	rivals  map[string][]rival // entries of other owners, by place; nil: no claim yields
+
+	// The result.
 	change    registry.Change
 	conflicts []Conflict
 }
@@ -127,7 +157,10 @@ type rival struct{ key, owner string }
 
 func (p *Planner) diff(id registry.Group) diff {
 	g := p.lookup(id)
-	d := diff{owner: p.owner, yields: p.Yields, drained: p.Drained, group: g, active: g.active(), change: registry.Change{Group: id}}
+	d := diff{
+		owner: p.owner, yields: p.Yields, drained: p.Drained,
+		group: g, active: g.active(), change: registry.Change{Group: id},
+	}
 	if p.Yields == nil || g.counts.Foreign == 0 {
 		return d
 	}
@@ -143,21 +176,22 @@ func (p *Planner) diff(id registry.Group) diff {
 	return d
 }
 
-// rivalsElsewhere returns the entries of others under other keys to which all who claim a
-// key yield.
+// rivalsElsewhere returns the entries of other owners at the place of a key, under other
+// keys, if all claims to the key yield to them.
 func (d *diff) rivalsElsewhere(key string, wants []want) []rival {
 	if len(d.rivals) == 0 {
 		return nil
 	}
 	_, at, _ := strings.Cut(key, "://")
 	list := slices.DeleteFunc(slices.Clone(d.rivals[at]), func(o rival) bool { return o.key == key })
-	if len(list) == 0 || slices.ContainsFunc(wants, func(w want) bool { return !d.yields(w.claim.origin, d.toEntry(key, w.content)) }) {
+	insists := func(w want) bool { return !d.yields(w.claim.origin, d.toEntry(key, w.content)) }
+	if len(list) == 0 || slices.ContainsFunc(wants, insists) {
 		return nil
 	}
 	return list
 }
 
-// reportRefused reports the claims that an exclusive group refuses whole.
+// reportRefused reports the claims of the services that an exclusive group refuses.
 func (d *diff) reportRefused() {
 	if d.active == nil {
 		return
@@ -174,7 +208,7 @@ func (d *diff) reportRefused() {
 	}
 }
 
-// addKey adds what is to be done about one key.
+// addKey adds the action for one key to the result; see the table of diff.
 func (d *diff) addKey(r *keyRow) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
@@ -196,10 +230,10 @@ func (d *diff) addKey(r *keyRow) {
 	d.reconcile(r, wants[0].content)
 }
 
-// foreignWinner returns the foreign entry that wins the key over ours, if any
-// does. Any wins that is there before ours, unless its owner is about to delete it.
-// Where a target holds both, one without a mark wins, and of two owners the one whose
-// name comes first: were each to yield to the other, the key would be nobody's.
+// foreignWinner returns the foreign entry that wins the key over ours; nil if none does. A
+// foreign entry that was there first wins, unless it is leaving. If the target stores both,
+// an entry without an owner wins, and of two owners the one whose name comes first: if each
+// yielded to the other, the key would have no entry.
 func (d *diff) foreignWinner(r *keyRow, wants []want) *rival {
 	isBoth := indexOfOwner(r.stored, d.owner) >= 0
 	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
@@ -216,8 +250,8 @@ func (d *diff) foreignWinner(r *keyRow, wants []want) *rival {
 	return nil
 }
 
-// reportForeign reports the claims to a key that lose to a foreign entry, once for
-// each service.
+// reportForeign reports the claims to a key that lose to a foreign entry, one for each
+// service.
 func (d *diff) reportForeign(key string, wants []want, foreign rival) {
 	if foreign.key == key {
 		foreign.key = ""
@@ -241,10 +275,11 @@ func (d *diff) reportDrained(key string, wants []want) {
 	}
 }
 
-// reportRivals reports the claims to a key that lose to one of another bridge of ours. A
-// head is of the group: services that share it lose nothing by another's head. Two services
-// of one bridge that have the same endpoint, as two Services over the same Pods, lose
-// nothing either: it is offered, and by the other service once the first is gone.
+// reportRivals reports the claims to a key that lose to a claim of another bridge of ours.
+//
+// Two kinds of claims lose nothing, and are not reported. A head belongs to the group, so
+// services that share the group share it. And two services of one bridge with the same
+// endpoint, such as two Services over the same Pods, have their endpoint either way.
 func (d *diff) reportRivals(key string, wants []want) {
 	for _, w := range wants[1:] {
 		loser, first := w.claim.origin, wants[0].claim.origin
@@ -256,10 +291,13 @@ func (d *diff) reportRivals(key string, wants []want) {
 }
 
 func (d *diff) reportRival(key string, loser, winner Origin) {
-	d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: key, Origin: loser, Rival: winner, RivalClaim: true})
+	d.conflicts = append(d.conflicts, Conflict{
+		Group: d.change.Group, Key: key, Origin: loser, Rival: winner, RivalClaim: true,
+	})
 }
 
-// reconcile makes one of what is held, all of it ours, into what is desired.
+// reconcile adds the action for a key that we win: one of its entries becomes the desired
+// one, and others of ours are deleted.
 func (d *diff) reconcile(r *keyRow, want content) {
 	w := registry.Write{New: d.toEntry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
@@ -276,15 +314,16 @@ func (d *diff) reconcile(r *keyRow, want content) {
 		old := d.toStored(r.key, list[i])
 		w.Old = &old
 	} else if i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.leaving }); i >= 0 {
-		w.Old = &registry.Stored{Entry: w.New, Owner: r.stored[i].owner, Version: r.stored[i].version, Live: true, Leaving: true}
+		h := r.stored[i]
+		w.Old = &registry.Stored{Entry: w.New, Owner: h.owner, Version: h.version, Live: true, Leaving: true}
 	}
 	d.change.Put = append(d.change.Put, w)
 }
 
-// closest returns which of several under one key stays: one that is as desired
-// and, if there is a choice, live.
+// closest returns the index of the entry that is kept of several under one key: a desired
+// and live one if possible, or else a desired one.
 func closest(list []storedRow, want content) (best int) {
-	isSame := func(h storedRow) bool { return h.rest == want.rest && h.from == want.from }
+	isSame := func(h storedRow) bool { return h.rest == want.rest && h.fromKey == want.fromKey }
 	for i, h := range list {
 		if isSame(h) && (h.live || !isSame(list[best])) {
 			best = i
@@ -293,6 +332,7 @@ func closest(list []storedRow, want content) (best int) {
 	return best
 }
 
+// removeOurs deletes those of the entries that are ours.
 func (d *diff) removeOurs(key string, list []storedRow) {
 	for _, h := range list {
 		if h.owner == d.owner {
@@ -309,8 +349,8 @@ func (d *diff) toStored(key string, h storedRow) registry.Stored {
 	return registry.Stored{Entry: d.toEntry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
 }
 
-// Place returns what keys of one address have in common, whatever their protocols: what is
-// behind ://, or the whole key.
+// Place returns the part of a key that does not depend on its protocol: the part after ://,
+// or the whole key.
 func Place(key string) string {
 	if _, at, ok := strings.Cut(key, "://"); ok {
 		return at
@@ -318,27 +358,28 @@ func Place(key string) string {
 	return key
 }
 
-// SelfDeregistered returns the places of a group, as it was last observed, from which an entry without
-// an owner went until a reading, although they are claimed and hold nothing of ours.
+// SelfDeregistered compares the last Observe of a group with a new read. It returns the
+// claimed places where providers deregistered: an entry without an owner is missing, and the
+// place has no entry of ours.
 func (p *Planner) SelfDeregistered(id registry.Group, list []registry.Stored) (places []string) {
 	g := p.lookup(id)
 	if g.counts.Foreign == 0 {
 		return nil
 	}
-	stays := make(map[string]bool)
+	remains := make(map[string]bool)
 	for _, h := range list {
-		stays[Place(h.Key)] = stays[Place(h.Key)] || h.Owner == "" || h.Owner == p.owner
+		remains[Place(h.Key)] = remains[Place(h.Key)] || h.Owner == "" || h.Owner == p.owner
 	}
 	for _, r := range g.rows {
 		at := Place(r.key)
-		if registry.IsEndpoint(r.key) && !stays[at] && indexOfOwner(r.stored, "") >= 0 && p.Claims(id, at) {
+		if registry.IsEndpoint(r.key) && !remains[at] && indexOfOwner(r.stored, "") >= 0 && p.Claims(id, at) {
 			places = append(places, at)
 		}
 	}
 	return places
 }
 
-// Claims reports whether anybody claims an entry of a place.
+// Claims reports whether an entry of a place is claimed.
 func (p *Planner) Claims(id registry.Group, place string) bool {
 	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return len(r.wants) > 0 && Place(r.key) == place })
 }

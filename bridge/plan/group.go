@@ -9,68 +9,72 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A group holds both sides of one registry.Group, row by row. Equal texts of both
-// sides are one string: much of the memory of a bridge is here.
+// A group has both sides of one registry.Group, the claimed and the stored entries, key by
+// key. Much of the memory of a bridge is here, so equal texts of both sides share one string.
 type group struct {
-	exclusive bool
-	claims    []*claim             // by origin
-	rows      []keyRow             // by key
-	counts    Counts               // of what is held
-	released  map[string][]release // by key: claims that ended, the last one last
+	exclusive   bool                    // immutable
+	claims      []*claim                // by origin
+	rows        []keyRow                // by key
+	counts      Counts                  // of the stored entries
+	endedClaims map[string][]endedClaim // by key, in the order in which they ended
 }
 
-// A claim is what an origin claims in a group.
+// A claim sums up what an origin claims in a group.
 type claim struct {
 	origin  Origin
 	entries int
-	offers  bool // one of them is an endpoint
+	offers  bool // one of the entries is an endpoint
 }
 
-// A keyRow is what is claimed and what is held under one key.
+// A keyRow has what is claimed and what is stored under one key.
 type keyRow struct {
 	key    string
 	wants  []want      // by origin, then value: the first wins
 	stored []storedRow // by value
 }
 
+// A want is one claimed entry.
 type want struct {
 	content // live
 
 	claim *claim
 }
 
+// A storedRow is one stored entry.
 type storedRow struct {
-	content // without a value where it is another owner's
+	content // without a value if it is another owner's
 
-	owner   string // as registry.Stored.Owner has it
+	owner   string // as in registry.Stored.Owner
 	version int64
 }
 
-// release is a claim to a key that ended.
-type release struct {
+// An endedClaim is a claim to a key that ended while the key stored something.
+type endedClaim struct {
 	origin   Origin
 	evidence Evidence
 }
 
-// row returns the row of a key, nil if there is none.
+// row returns the row of a key; nil if there is none. It is valid until the next change.
 func (g *group) row(key string) *keyRow {
-	i, ok := slices.BinarySearchFunc(g.rows, key, func(r keyRow, key string) int { return strings.Compare(r.key, key) })
-	if !ok {
+	i, found := slices.BinarySearchFunc(g.rows, key, func(r keyRow, key string) int {
+		return strings.Compare(r.key, key)
+	})
+	if !found {
 		return nil
 	}
 	return &g.rows[i]
 }
 
-// A cursor visits the rows of a group in key order, and makes those that are missing.
+// A cursor visits the rows of a group in key order, and adds missing ones.
 type cursor struct {
 	group     *group
-	next      int
-	added     []keyRow
-	onSkipped func(*keyRow) // is given each row that is not asked for
+	next      int           // the index of the next row to visit
+	added     []keyRow      // the missing rows, until end
+	onSkipped func(*keyRow) // called with each row that row does not return
 }
 
-// row returns the row of a key, which is behind all that were asked for before. It is
-// valid until the next call.
+// row returns the row of a key, which must be after all keys before. It is valid until the
+// next call.
 func (c *cursor) row(key string) *keyRow {
 	rows := c.group.rows
 	for ; c.next < len(rows) && rows[c.next].key < key; c.next++ {
@@ -84,7 +88,7 @@ func (c *cursor) row(key string) *keyRow {
 	return &c.added[len(c.added)-1]
 }
 
-// end visits the rows that are left, and adds those that were missing.
+// end skips the remaining rows, and adds the missing ones to the group.
 func (c *cursor) end() {
 	g := c.group
 	for ; c.next < len(g.rows); c.next++ {
@@ -96,7 +100,8 @@ func (c *cursor) end() {
 	}
 }
 
-func (g *group) claimIndex(origin Origin) (int, bool) {
+// claimIndex returns the index of the claim of an origin, or where it would be.
+func (g *group) claimIndex(origin Origin) (index int, found bool) {
 	return slices.BinarySearchFunc(g.claims, origin, func(c *claim, o Origin) int { return c.origin.Compare(o) })
 }
 
@@ -108,8 +113,8 @@ func (g *group) entriesOf(origin Origin) int {
 	return 0
 }
 
-// replaceClaim replaces the claim of an origin by entries in order, no two of which are
-// equal. It reports whether that changed it.
+// replaceClaim replaces the claim of an origin by entries, in order and without duplicates.
+// It reports whether that changed the claim.
 func (g *group) replaceClaim(origin Origin, evidence Evidence, entries []registry.Entry) (changed bool) {
 	at, ok := g.claimIndex(origin)
 	if !ok {
@@ -118,7 +123,7 @@ func (g *group) replaceClaim(origin Origin, evidence Evidence, entries []registr
 	c, texts := g.claims[at], g.recentTexts()
 	rows := cursor{group: g, onSkipped: func(r *keyRow) {
 		if r.replaceWants(c, nil, &texts) {
-			g.recordRelease(r.key, release{origin, evidence})
+			g.recordEnd(r.key, endedClaim{origin, evidence})
 			changed = true
 		}
 	}}
@@ -128,22 +133,24 @@ func (g *group) replaceClaim(origin Origin, evidence Evidence, entries []registr
 		}
 	}
 	rows.end()
-	c.entries, c.offers = len(entries), slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
+	c.entries = len(entries)
+	c.offers = slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
 	if c.entries == 0 {
 		g.claims = slices.Delete(g.claims, at, at+1)
 	}
-	if changed && len(g.released) > 0 {
+	if changed && len(g.endedClaims) > 0 {
 		for _, e := range entries {
-			delete(g.released, e.Key)
+			delete(g.endedClaims, e.Key)
 		}
 	}
 	return changed
 }
 
-// replaceWants replaces the wants of a claim and reports whether that changed them.
-func (r *keyRow) replaceWants(c *claim, entries []registry.Entry, texts *pool) bool {
+// replaceWants replaces the wants of a claim. It reports whether that changed them.
+func (r *keyRow) replaceWants(c *claim, entries []registry.Entry, texts *textPool) bool {
 	from, to := r.wantsRange(c)
-	if slices.EqualFunc(r.wants[from:to], entries, func(w want, e registry.Entry) bool { return w.hasValue(e.Key, e.Value) }) {
+	isSame := func(w want, e registry.Entry) bool { return w.hasValue(e.Key, e.Value) }
+	if slices.EqualFunc(r.wants[from:to], entries, isSame) {
 		return false
 	}
 	r.wants = slices.Delete(r.wants, from, to)
@@ -155,7 +162,7 @@ func (r *keyRow) replaceWants(c *claim, entries []registry.Entry, texts *pool) b
 	return true
 }
 
-// wantsRange returns where the wants of a claim are, or would be.
+// wantsRange returns the indexes of the wants of a claim, or where they would be.
 func (r *keyRow) wantsRange(c *claim) (from, to int) {
 	for from < len(r.wants) && r.wants[from].claim != c && r.wants[from].claim.origin.Compare(c.origin) < 0 {
 		from++
@@ -166,18 +173,18 @@ func (r *keyRow) wantsRange(c *claim) (from, to int) {
 	return from, to
 }
 
-// recordRelease records that a claim to a key ended.
-func (g *group) recordRelease(key string, r release) {
-	if g.released == nil {
-		g.released = make(map[string][]release, 1)
+// recordEnd records that a claim to a key ended.
+func (g *group) recordEnd(key string, r endedClaim) {
+	if g.endedClaims == nil {
+		g.endedClaims = make(map[string][]endedClaim, 1)
 	}
-	others := slices.DeleteFunc(g.released[key], func(o release) bool { return o.origin == r.origin })
-	g.released[key] = append(others, r)
+	others := slices.DeleteFunc(g.endedClaims[key], func(o endedClaim) bool { return o.origin == r.origin })
+	g.endedClaims[key] = append(others, r)
 }
 
-// active returns the only claim that counts in an exclusive group: the first that has
-// endpoints, because a service without any is to keep no other from its place. It is
-// nil where all claims count.
+// active returns the only claim that counts in an exclusive group: the first one that has
+// endpoints, so that a service without endpoints does not displace another. It is nil if all
+// claims count.
 func (g *group) active() *claim {
 	if !g.exclusive || len(g.claims) < 2 {
 		return nil
@@ -194,7 +201,7 @@ func (r *keyRow) desired(active *claim) []want {
 	return r.wants[from:to]
 }
 
-// winningOrigin returns whose claim to the key is honoured.
+// winningOrigin returns the origin of the claim that wins the key; zero if it is unclaimed.
 func (r *keyRow) winningOrigin(active *claim) Origin {
 	if wants := r.desired(active); len(wants) > 0 {
 		return wants[0].claim.origin
@@ -202,8 +209,8 @@ func (r *keyRow) winningOrigin(active *claim) Origin {
 	return Origin{}
 }
 
-// observe replaces what is held. It reports whether ours differ from before, and the
-// keys under which there is nothing of ours any more.
+// observe replaces the stored entries. It reports whether entries of ours differ from before,
+// and the keys that no longer store one.
 func (g *group) observe(owner string, list []registry.Stored) (differs bool, lost []string) {
 	byKey := func(a, b registry.Stored) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(list, byKey) {
@@ -232,7 +239,8 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 
 func sameKey(a, b *registry.Stored) bool { return a.Key == b.Key }
 
-// observeStored replaces what is held under a key and reports whether ours differ from before.
+// observeStored replaces the stored entries of a key. It reports whether entries of ours
+// differ from before.
 func (r *keyRow) observeStored(owner string, list []registry.Stored) bool {
 	if r.updateVersions(owner, list) {
 		return false
@@ -247,14 +255,16 @@ func (r *keyRow) observeStored(owner string, list []registry.Stored) bool {
 		}
 		r.addStored(storedRow{c, h.Owner, h.Version})
 	}
-	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.stored, owner), func(a, b storedRow) bool { return a.content == b.content })
+	isSame := func(a, b storedRow) bool { return a.content == b.content }
+	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.stored, owner), isSame)
 }
 
-// updateVersions records the versions of what is held where nothing else changed, as in most
-// readings, and reports whether that is so.
+// updateVersions updates the versions of the stored entries if nothing else changed, as in
+// most reads. It reports whether it did.
 func (r *keyRow) updateVersions(owner string, list []registry.Stored) bool {
 	same := func(a storedRow, b registry.Stored) bool {
-		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.hasValue(b.Key, b.Value))
+		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) &&
+			(a.owner != owner || a.hasValue(b.Key, b.Value))
 	}
 	if !slices.EqualFunc(r.stored, list, same) {
 		return false
@@ -265,7 +275,8 @@ func (r *keyRow) updateVersions(owner string, list []registry.Stored) bool {
 	return true
 }
 
-// applyChange records that a change was made, and returns who claims what was put.
+// applyChange records that a change was written. It returns the origins of the entries of
+// Put.
 func (g *group) applyChange(owner string, c registry.Change) []Origin {
 	gone := cursor{group: g, onSkipped: func(*keyRow) {}}
 	for same := range chunks(c.Delete, sameKey) {
@@ -292,13 +303,13 @@ func (g *group) applyChange(owner string, c registry.Change) []Origin {
 	return origins
 }
 
-// addStored adds an entry to what is held.
+// addStored adds an entry to the stored ones.
 func (r *keyRow) addStored(h storedRow) {
 	r.stored = append(r.stored, h)
 	slices.SortStableFunc(r.stored, func(a, b storedRow) int { return a.compare(r.key, b.content) })
 }
 
-// remove removes an entry of ours from what is held.
+// remove removes an entry of ours from the stored ones.
 func (g *group) remove(owner string, r *keyRow, value string) {
 	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.hasValue(r.key, value) })
 	if i >= 0 {
@@ -307,7 +318,7 @@ func (g *group) remove(owner string, r *keyRow, value string) {
 	}
 }
 
-// addToCounts adds what is held under a key to the counts, or subtracts it.
+// addToCounts adds the stored entries of a key to the counts, or subtracts them.
 func (g *group) addToCounts(owner string, r *keyRow, sign int) {
 	for _, h := range r.stored {
 		if h.owner == owner {
@@ -318,21 +329,22 @@ func (g *group) addToCounts(owner string, r *keyRow, sign int) {
 	}
 }
 
-// prune drops the rows where nothing is claimed or held, and the claims that ended to
-// keys that are not held.
+// prune drops the rows in which nothing is claimed or stored, and the ended claims to keys
+// that store nothing.
 func (g *group) prune() {
-	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
+	maps.DeleteFunc(g.endedClaims, func(key string, _ []endedClaim) bool {
 		r := g.row(key)
 		return r == nil || len(r.stored) == 0
 	})
 	g.rows = slices.DeleteFunc(g.rows, func(r keyRow) bool { return len(r.wants)+len(r.stored) == 0 })
 }
 
-// indexOfOwner returns which entry is the first of an owner; negative: none is.
+// indexOfOwner returns the index of the first entry of an owner; negative if it has none.
 func indexOfOwner(list []storedRow, owner string) int {
 	return slices.IndexFunc(list, func(h storedRow) bool { return h.owner == owner })
 }
 
+// ownedBy returns the entries of an owner. The caller must not change the list.
 func ownedBy(list []storedRow, owner string) []storedRow {
 	isOther := func(h storedRow) bool { return h.owner != owner }
 	if !slices.ContainsFunc(list, isOther) {
@@ -341,6 +353,8 @@ func ownedBy(list []storedRow, owner string) []storedRow {
 	return slices.DeleteFunc(slices.Clone(list), isOther)
 }
 
+// loseSession records that entries of ours are no longer live. It reports whether there are
+// any.
 func (g *group) loseSession(owner string) bool {
 	for _, r := range g.rows {
 		for i, h := range r.stored {
@@ -350,18 +364,19 @@ func (g *group) loseSession(owner string) bool {
 	return g.counts.Owned > 0
 }
 
-// A content is the value of an entry, and whether this session holds it. Values are
-// long, and often begin as their key does and continue as the others of their group: so
-// only the rest is kept, in one string for all that have the same. It is comparable:
-// under one key, equal contents are equal.
+// A content is the value of an entry under a known key, and its state. Values are long, and
+// often begin with their key and continue like the others of their group. So only the part
+// after the key is stored, in one string for all equal ones. Contents are comparable: those
+// under one key are == if their values and states are equal.
 type content struct {
 	rest    string // of the value
-	from    int32  // where it begins; before that the value is as the key
-	live    bool
-	leaving bool // of another owner, which yields
+	fromKey int32  // how many bytes at the beginning of the value are as in the key
+	live    bool   // of this session
+	leaving bool   // of another owner, which is about to delete the entry
 }
 
-// content returns a value under the key, live, in strings that the row has already.
+// content returns a value under the key as live content, with strings that the row already
+// has if possible.
 func (r *keyRow) content(value string) content {
 	for _, w := range r.wants {
 		if w.hasValue(r.key, value) {
@@ -370,7 +385,7 @@ func (r *keyRow) content(value string) content {
 	}
 	for _, h := range r.stored {
 		if h.hasValue(r.key, value) {
-			return content{rest: h.rest, from: h.from, live: true}
+			return content{rest: h.rest, fromKey: h.fromKey, live: true}
 		}
 	}
 	from := 0
@@ -380,35 +395,35 @@ func (r *keyRow) content(value string) content {
 	for from < min(len(r.key), len(value)) && r.key[from] == value[from] {
 		from++
 	}
-	return content{rest: value[from:], from: int32(from), live: true} //nolint:gosec // keys are shorter
+	return content{rest: value[from:], fromKey: int32(from), live: true} //nolint:gosec // keys are shorter
 }
 
-// value returns the value of an entry with the key.
-func (c content) value(key string) string { return key[:c.from] + c.rest }
+// value returns the value of an entry with the given key.
+func (c content) value(key string) string { return key[:c.fromKey] + c.rest }
 
-// hasValue reports whether an entry with the key has the value.
+// hasValue reports whether an entry with the given key has the value.
 func (c content) hasValue(key, value string) bool {
-	from := int(c.from)
+	from := int(c.fromKey)
 	return len(value) == from+len(c.rest) && value[:from] == key[:from] && value[from:] == c.rest
 }
 
 // compare orders values under one key.
 func (c content) compare(key string, o content) int {
-	if c.from == o.from {
+	if c.fromKey == o.fromKey {
 		return strings.Compare(c.rest, o.rest)
 	}
 	return strings.Compare(c.value(key), o.value(key))
 }
 
-// A pool makes one string of equal ones, as far as they come close to each other: a
-// group of thousands may have as many that differ.
-type pool struct {
+// A textPool returns one string for equal ones that follow each other closely. It remembers
+// only a few, because the strings of a group with thousands of entries may all differ.
+type textPool struct {
 	recent [8]string
 	next   int
 }
 
-// recentTexts returns a pool of what is held first.
-func (g *group) recentTexts() (p pool) {
+// recentTexts returns a pool with texts of the first stored entries.
+func (g *group) recentTexts() (p textPool) {
 	for _, r := range g.rows[:min(len(g.rows), len(p.recent))] {
 		for _, h := range r.stored {
 			p.share(h.rest)
@@ -417,7 +432,8 @@ func (g *group) recentTexts() (p pool) {
 	return p
 }
 
-func (p *pool) share(s string) string {
+// share returns a string that equals s, a remembered one if possible.
+func (p *textPool) share(s string) string {
 	for _, r := range p.recent {
 		if r == s {
 			return r
@@ -428,7 +444,7 @@ func (p *pool) share(s string) string {
 	return s
 }
 
-// chunks yields the parts of a list whose elements are the same.
+// chunks yields the runs of a list whose elements are the same.
 func chunks[T any](list []T, same func(a, b *T) bool) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		first := 0

@@ -1,6 +1,10 @@
-// Package plan works out what has to be written to a target: per group, what
-// is claimed against what is held. It does no I/O, knows no time and starts
-// no goroutine.
+// Package plan works out what has to be written to a target, by comparing the claimed and
+// the stored entries of each group. It does no I/O, knows no time and starts no goroutine.
+//
+//	plan       the Planner: claims and reads go in, sums come out
+//	group      both sides of one group, key by key, in little memory
+//	change     what has to be written to a group, its conflicts and orphans
+//	address    what providers registered themselves at the claimed addresses
 package plan
 
 import (
@@ -13,15 +17,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Planner keeps what every service of every bridge claims in one target and
-// what the target is believed to hold. It is not safe for concurrent use.
+// A Planner has what every service of every bridge claims in one target, and what the target
+// is believed to store. It is not safe for concurrent use.
 type Planner struct {
-	// Yields reports whether a claim gives way to entries of others whose keys
-	// differ from its own in what is before :// alone; nil: none does.
+	// Yields reports whether a claim yields to an entry of another owner whose key differs
+	// only in its protocol; nil: no claim yields.
 	Yields func(Origin, registry.Entry) bool
 
-	// Drained reports whether nothing is to be added under a key, because a provider
-	// that had registered itself there deregistered; nil: it may everywhere.
+	// Drained reports whether nothing may be added under a key, because a provider that had
+	// registered itself there deregistered; nil: no place is drained.
 	Drained func(registry.Group, string) bool
 
 	// SelfRegistration reports whether providers can register themselves in the target,
@@ -30,22 +34,23 @@ type Planner struct {
 
 	owner           string
 	groups          map[registry.Group]*group
-	groupsByOrigin  map[Origin][]registry.Group // the groups each origin claims in
-	entriesByBridge map[int]int                 // entries by bridge
-	counts          Counts
-	lost            []string // see Lost
+	groupsByOrigin  map[Origin][]registry.Group // in which an origin claims, in order
+	entriesByBridge map[int]int                 // the number of claimed entries
+	counts          Counts                      // of all groups
+	lost            []string                    // see Lost
 
 	registrations registrations
 }
 
-// Origin is who claims an entry; the zero value is nobody. Origins are ordered by
-// bridge, then service, and the first of several that claim one key has it.
+// Origin is a service of a bridge, which claims entries. Origins are ordered by bridge, then
+// service. Of several that claim one key, the first one has it. The zero value stands for an
+// unknown origin.
 type Origin struct {
-	Bridge  int // its place in the configuration
+	Bridge  int // the index in the configuration
 	Service registry.Name
 }
 
-// IsZero reports whether an origin is nobody.
+// IsZero reports whether an origin is unknown.
 func (o Origin) IsZero() bool { return o.Service == "" }
 
 // Compare orders origins.
@@ -53,19 +58,19 @@ func (o Origin) Compare(other Origin) int {
 	return cmp.Or(cmp.Compare(o.Bridge, other.Bridge), cmp.Compare(o.Service, other.Service))
 }
 
-// Evidence is how it is known that claims ended.
+// Evidence says how it is known that claims ended.
 type Evidence uint8
 
 // The kinds of evidence.
 const (
 	Withdrawn Evidence = iota // the source reported it
-	Missing                   // a full reading did not show it any more, which is weaker
+	Missing                   // a full read no longer shows it, which is weaker evidence
 )
 
-// Counts sum up what a target is believed to hold.
+// Counts are the numbers of entries that a target is believed to store.
 type Counts struct {
-	Owned   int // entries of ours
-	Foreign int // entries of others in the groups known
+	Owned   int // ours
+	Foreign int // of other owners, or without one, in the known groups
 }
 
 // New returns an empty planner for the given owner.
@@ -76,13 +81,15 @@ func New(owner string) *Planner {
 		groupsByOrigin:  make(map[Origin][]registry.Group),
 		entriesByBridge: make(map[int]int),
 
-		registrations: registrations{groups: make(map[registry.Group]*registeredGroup), byAddress: make(map[string][]registration)},
+		registrations: registrations{
+			groups: make(map[registry.Group]*registeredGroup), byAddress: make(map[string][]registeredKey),
+		},
 	}
 }
 
-// Claim replaces what a service wants the target to hold and returns the
-// groups that this touches, in order. Of several entries with one key the
-// first in order of the value is claimed, the others are conflicts.
+// Claim replaces the entries that a service claims. It returns the groups whose claims
+// changed, in order. Of several entries with one key, the first by value is claimed; the
+// others are conflicts.
 func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Entry) []registry.Group {
 	before := p.groupsByOrigin[origin]
 	var now, touched []registry.Group
@@ -108,7 +115,7 @@ func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Ent
 	return touched
 }
 
-// sortedUnique returns entries in order and without repetition.
+// sortedUnique returns entries in order and without duplicates.
 func sortedUnique(entries []registry.Entry) []registry.Entry {
 	ascending := func(a, b registry.Entry) int { return cmp.Or(compareEntries(a, b), -1) }
 	if slices.IsSortedFunc(entries, ascending) {
@@ -127,6 +134,8 @@ func compareEntries(a, b registry.Entry) int {
 	return strings.Compare(a.Value, b.Value)
 }
 
+// claimGroup replaces the claim of an origin in one group. It reports whether that changed
+// the claim.
 func (p *Planner) claimGroup(origin Origin, evidence Evidence, id registry.Group, entries []registry.Entry) bool {
 	g := p.group(id)
 	before := g.entriesOf(origin)
@@ -135,13 +144,12 @@ func (p *Planner) claimGroup(origin Origin, evidence Evidence, id registry.Group
 	return changed
 }
 
-// Offered reports whether anybody claims an endpoint in a group.
+// Offered reports whether an endpoint is claimed in a group.
 func (p *Planner) Offered(id registry.Group) bool {
 	return slices.ContainsFunc(p.lookup(id).claims, func(c *claim) bool { return c.offers })
 }
 
-// Head returns our entry of a group itself, false if the
-// target holds none.
+// Head returns our stored head of a group; false if there is none.
 func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	if r := p.lookup(id).row(registry.HeadKey); r != nil {
 		if i := indexOfOwner(r.stored, p.owner); i >= 0 {
@@ -151,13 +159,15 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	return registry.Entry{}, false
 }
 
-// HoldsOurs reports whether the target holds an endpoint of ours in a group.
-func (p *Planner) HoldsOurs(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool { return registry.IsEndpoint(r.key) && indexOfOwner(r.stored, p.owner) >= 0 })
+// StoresOurs reports whether the target stores an endpoint of ours in a group.
+func (p *Planner) StoresOurs(id registry.Group) bool {
+	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool {
+		return registry.IsEndpoint(r.key) && indexOfOwner(r.stored, p.owner) >= 0
+	})
 }
 
-// Observe replaces what the target is believed to hold in a group and reports
-// whether that differs, in entries of ours, from what was believed.
+// Observe replaces what the target is believed to store in a group. It reports whether
+// entries of ours differ from what was believed.
 func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	g := p.group(id)
 	p.addToCounts(g, -1)
@@ -170,12 +180,12 @@ func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	return differs
 }
 
-// Lost returns the keys under which the target held something of ours before the last
-// Observe, and nothing after it.
+// Lost returns the keys under which the last Observe found nothing of ours, although an entry
+// of ours was believed to be there.
 func (p *Planner) Lost() []string { return p.lost }
 
-// Applied records that a change reached the target. What was put is live and
-// of version zero. It returns who claims each entry of Put.
+// Applied records that a change was written. The entries of Put are live and have version
+// zero. It returns the origin of each entry of Put.
 func (p *Planner) Applied(c registry.Change) []Origin {
 	g := p.group(c.Group)
 	p.addToCounts(g, -1)
@@ -184,8 +194,8 @@ func (p *Planner) Applied(c registry.Change) []Origin {
 	return origins
 }
 
-// SessionLost records that nothing of ours is live any more, and returns the
-// groups that this touches, in order.
+// SessionLost records that our entries are no longer live. It returns the groups that have
+// some, in order.
 func (p *Planner) SessionLost() []registry.Group {
 	var touched []registry.Group
 	for id, g := range p.groups {
@@ -197,15 +207,13 @@ func (p *Planner) SessionLost() []registry.Group {
 	return touched
 }
 
-// Concerns reports whether somebody claims in a group, or the target holds
-// something of ours there.
+// Concerns reports whether a group has claims, or stores entries of ours.
 func (p *Planner) Concerns(id registry.Group) bool {
 	g := p.lookup(id)
 	return len(g.claims) > 0 || g.counts.Owned > 0
 }
 
-// Drop forgets a group that nobody claims and where the target holds nothing
-// of ours; it reports whether it did.
+// Drop forgets a group without claims and without entries of ours. It reports whether it did.
 func (p *Planner) Drop(id registry.Group) bool {
 	if p.Concerns(id) {
 		return false
@@ -218,8 +226,8 @@ func (p *Planner) Drop(id registry.Group) bool {
 	return true
 }
 
-// Forget forgets what providers registered themselves in groups that the target does not
-// list and that nobody claims.
+// Forget forgets what providers registered themselves in groups that the target no longer
+// lists, unless Concerns reports them.
 func (p *Planner) Forget(listed func(registry.Group) bool) {
 	for id := range p.registrations.groups {
 		if !listed(id) && !p.Concerns(id) {
@@ -228,10 +236,10 @@ func (p *Planner) Forget(listed func(registry.Group) bool) {
 	}
 }
 
-// Groups yields the groups that are claimed or were observed, in no order.
+// Groups yields the groups that have claims or were observed, in no order.
 func (p *Planner) Groups() iter.Seq[registry.Group] { return maps.Keys(p.groups) }
 
-// Claimants returns who claims in a group, in order.
+// Claimants returns the origins that claim in a group, in order.
 func (p *Planner) Claimants(id registry.Group) (all []Origin) {
 	for _, c := range p.lookup(id).claims {
 		all = append(all, c.origin)
@@ -239,8 +247,8 @@ func (p *Planner) Claimants(id registry.Group) (all []Origin) {
 	return all
 }
 
-// GroupsOf returns the groups in which an origin claims, in order. The caller
-// must not write to it.
+// GroupsOf returns the groups in which an origin claims, in order. The caller must not change
+// the list.
 func (p *Planner) GroupsOf(origin Origin) []registry.Group { return p.groupsByOrigin[origin] }
 
 // EntriesOf returns how many entries an origin claims.
@@ -257,7 +265,7 @@ func (p *Planner) BridgeEntries(bridge int) int { return p.entriesByBridge[bridg
 // Counts returns the sums over all groups.
 func (p *Planner) Counts() Counts { return p.counts }
 
-// lookup returns a group, an empty one where nothing is known of it.
+// lookup returns a group; an empty one that is not kept if the group is unknown.
 func (p *Planner) lookup(id registry.Group) *group {
 	if g := p.groups[id]; g != nil {
 		return g
@@ -265,13 +273,14 @@ func (p *Planner) lookup(id registry.Group) *group {
 	return &group{exclusive: id.Exclusive}
 }
 
-// group returns a group, a new one where there was none.
+// group returns a group, and keeps it if it is new.
 func (p *Planner) group(id registry.Group) *group {
 	g := p.lookup(id)
 	p.groups[id] = g
 	return g
 }
 
+// addToCounts adds the counts of a group to the sums, or subtracts them.
 func (p *Planner) addToCounts(g *group, sign int) {
 	p.counts.Owned += sign * g.counts.Owned
 	p.counts.Foreign += sign * g.counts.Foreign
