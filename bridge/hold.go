@@ -118,9 +118,9 @@ func (b *scope) releaseText(h *guard.Hold) string {
 		return "by approval, or once the bridge is configured again"
 	case confirm == 0:
 		return "by approval"
-	case h.Person && 2*h.Emptied > h.Services && h.Emptied < h.Services:
+	case h.OperatorOnly && 2*h.Emptied > h.Services && h.Emptied < h.Services:
 		return "only when an operator approves it: more than half of its services would have no endpoint left"
-	case h.Person:
+	case h.OperatorOnly:
 		return "only when an operator approves it: the source now offers none of the stored endpoints"
 	}
 	return "by approval, or if the source confirms it over a new connection " +

@@ -1,28 +1,32 @@
-// Package guard decides which endpoints may be deleted that a source no longer
-// claims. By what consumers would lose it distinguishes what is usual (scaling,
-// restarts, the end of a service) from a source that has forgotten, and holds a mass
-// deletion until a person or the source confirms it.
+// Package guard decides which endpoints may be deleted that a source no longer claims. It
+// measures what consumers would lose. So it distinguishes usual changes (scaling, restarts,
+// the end of a service) from a source that lost its data, and holds a mass deletion until an
+// operator or the source confirms it.
 //
-//   - The baseline of a service is the most endpoints that it had within the
-//     window, less what was approved. Candidates beyond it were replaced and go.
-//   - The loss of a service is its baseline less what stays: what is claimed, what
-//     the source cannot report, what was denied. It does not count while half of
-//     the baseline stays, unless the source did not report what is missing.
-//   - The budget is a share of the services left without an endpoint and of the
-//     endpoints lost. Beyond it each service with a loss is held, and stays held
-//     until its own loss is settled. A source that shows nothing has no budget;
-//     one service that was withdrawn may go if others keep endpoints.
-//   - Approval and denial are by key. What is approved counts as gone; what is
-//     denied stays until it is claimed again.
-//   - A source confirms a hold that it has not added to for a while, by a reading
-//     over a later connection. Where it shows nothing, or most services would be
-//     left empty, only a person ends the hold.
+//   - The baseline of a service is the most endpoints that it had within the window, less
+//     the approved ones. Candidates in excess of the baseline were replaced, and are deleted.
+//   - The loss of a service is its baseline less the endpoints that remain: claimed ones,
+//     those that the source cannot report, and denied ones. The loss does not count while
+//     half of the baseline remains, except for endpoints whose removal was not reported.
+//   - The budget is a share of the services left without an endpoint, and of the endpoints
+//     lost. If it is exceeded, each service with a loss is held until its own loss is
+//     settled. A source that shows nothing has no budget. One service whose removal was
+//     reported may be deleted if others keep endpoints.
+//   - Approval and denial are by key. An approved endpoint counts as deleted; a denied one
+//     is kept until it is claimed again.
+//   - A source confirms a hold by a read over a later connection, if the hold has not grown
+//     for a while. If the source shows nothing, or most services would be left empty, only
+//     an operator ends the hold.
 //
-// A service here is a registry.Group, or what the guard keeps of it. A hold is a
-// deletion held back, never what a target holds.
+// A service in this package is a registry.Group, or what the guard knows of it. A hold is a
+// deletion that is held back; entries in a target are stored.
 //
-// A Guard is a value: it is given facts and a time, starts nothing and does no
-// I/O. It is not safe for concurrent use.
+//	guard      the Guard: judges all services against the budget
+//	service    one service: counts what it has, loses and keeps
+//	hold       a hold, as it is shown
+//
+// A Guard receives facts and the time. It starts nothing and does no I/O, and is not safe
+// for concurrent use.
 package guard
 
 import (
@@ -33,11 +37,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Counts are the endpoints of a bridge that the target stores in a service.
+// Counts are the endpoints of a bridge that a service has in the target.
 type Counts struct {
-	Claimed   int               // how many of them the source reports
-	New       int               // of these, how many are stored before anything goes
-	Unclaimed map[string]Report // the others, by key
+	Claimed   int               // claimed endpoints, stored or about to be
+	New       int               // those of Claimed that are not stored yet; they are added before any deletion
+	Unclaimed map[string]Report // stored endpoints that are unclaimed, by key
 }
 
 // Report is what the source reports of an endpoint that it does not claim.
@@ -47,37 +51,45 @@ type Report uint8
 const (
 	Unknown   Report = iota // the source cannot report it: never read, refused, partial or stale
 	Withdrawn               // the source reported its removal
-	Missing                 // a complete reading does not show it
+	Missing                 // a full read does not show it
 )
 
-// Mode says what happens to a mass deletion. Ignorance and denials count in every mode.
+// Mode says what happens to a mass deletion. In every mode, denied endpoints and those that
+// the source cannot report are kept.
 type Mode string
 
 // The modes. The zero value means Enforce.
 const (
 	Enforce Mode = "enforce" // it is held
-	Warn    Mode = "warn"    // it is reported and goes
-	Off     Mode = "off"     // it goes, and nothing waits
+	Warn    Mode = "warn"    // it is reported and made
+	Off     Mode = "off"     // it is made at once
 )
 
 // Options are the settings of a guard. In the zero value nothing waits and no share applies.
 type Options struct {
-	Mode         Mode
-	Share        float64       // of the services left without an endpoint, or of the endpoints: more losses within Window are held; 0 and 1: no such rule
-	AtLeast      int           // endpoints that may be withdrawn within Window in any case, from services that keep others
-	Window       time.Duration // how long a loss counts
+	Mode Mode
+
+	// Losses within Window are held that exceed Share of the endpoints, or that leave more
+	// than Share of the services without an endpoint. 0 and 1: no such rule.
+	Share  float64
+	Window time.Duration
+
+	// AtLeast is how many endpoints may be withdrawn within Window in any case, from
+	// services that keep others.
+	AtLeast int
+
 	LastEndpoint time.Duration // how long the last endpoints of a service wait
-	Settle       time.Duration // how long a Missing endpoint waits before it is a candidate
-	Confirm      time.Duration // how long a hold lasts before the source may confirm it; 0: only a person ends it
+	Settle       time.Duration // how long a Missing endpoint waits before it is judged
+	Confirm      time.Duration // how long a hold lasts before the source may confirm it; 0: only an operator ends it
 }
 
 // Fate says what happens to a candidate.
 type Fate string
 
-// The fates. The zero value is that of a key that is no candidate.
+// The fates. The zero value is that of a key that is not a candidate.
 const (
 	Free       Fate = "free"     // it may be deleted once the record of its service is stored
-	Settling   Fate = "settling" // it is missing for less than Options.Settle, or not judged yet
+	Settling   Fate = "settling" // it has been missing for less than Options.Settle, or was not judged yet
 	Last       Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
 	Held       Fate = "held"     // it is part of a mass deletion
 	Denied     Fate = "denied"   // an operator denied its deletion
@@ -90,29 +102,33 @@ type Release struct {
 	Cause   string
 }
 
-// A Round is what a judgement changed.
+// A Round is the result of a judgement.
 type Round struct {
-	Free      []registry.Group // services with candidates that may be deleted
-	Changed   []Record         // those that changed; each is to be stored before anything of its service is deleted
-	Released  []Release
-	Warned    *Hold     // what would be held, in mode Warn
-	Reconnect bool      // a new connection to the source could confirm the hold
-	Waits     bool      // a candidate waits for time alone
-	Next      time.Time // when time alone may change something; zero: never
+	Free     []registry.Group // the services with candidates that are free
+	Changed  []Record         // the records to be stored before an endpoint of their service is deleted
+	Released []Release
+	Warned   *Hold // what Enforce would hold, in mode Warn
+
+	Reconnect bool      // a read over a new connection could confirm the hold
+	Waits     bool      // a candidate waits only for time
+	Next      time.Time // when time alone may change the judgement; zero: never
 }
 
-// A Guard judges the deletions of one bridge from one target.
+// A Guard judges the deletions of one bridge in one target. It is not safe for concurrent
+// use.
 type Guard struct {
-	Options    Options
-	services   map[registry.Group]*guardedService
-	active     map[*guardedService]struct{} // those with candidates, losses or a record
-	sum        totals
-	calmSince  time.Time // since when the source shows something and nothing that was held came back
+	Options  Options
+	services map[registry.Group]*guardedService
+	active   map[*guardedService]struct{} // those with candidates, losses or a record
+	sum      totals
+
+	// As of the last judgement.
 	hold       *Hold
-	connection int // to the source, at the last judgement
+	connection int       // to the source
+	calmSince  time.Time // since when the source has shown something, and no held endpoint came back
 }
 
-// totals are sums over services.
+// totals are sums over services that have a baseline, and over all claimed endpoints.
 type totals struct{ services, endpoints, claimed int }
 
 // New returns a guard that continues from the records of an earlier one.
@@ -131,7 +147,7 @@ func (g *Guard) Load(records []Record) {
 	}
 }
 
-// service returns a service, a new one where there was none.
+// service returns a service, and keeps it if it is new.
 func (g *Guard) service(group registry.Group) *guardedService {
 	s := g.services[group]
 	if s == nil {
@@ -143,9 +159,8 @@ func (g *Guard) service(group registry.Group) *guardedService {
 	return s
 }
 
-// Observe records which endpoints of the bridge the target stores in a service
-// once what is to be added there is added. It reports whether that is to be judged:
-// of a service without any there is nothing to say.
+// Observe records the endpoints of a service. It reports whether they are to be judged: an
+// unknown service without endpoints is not.
 func (g *Guard) Observe(now time.Time, group registry.Group, stored Counts) bool {
 	if g.services[group] == nil && stored.Claimed+len(stored.Unclaimed) == 0 {
 		return false
@@ -162,7 +177,7 @@ func (g *Guard) Observe(now time.Time, group registry.Group, stored Counts) bool
 	return true
 }
 
-// update changes a service and keeps the sums.
+// update changes a service, and updates the sums.
 func (g *Guard) update(s *guardedService, by func()) {
 	g.addToSum(s, -1)
 	by()
@@ -177,7 +192,7 @@ func (g *Guard) addToSum(s *guardedService, sign int) {
 	}
 }
 
-// Restart begins all waits anew, as after a standstill of the process or of the source.
+// Restart begins all waits again, as after the process was suspended or the source was stale.
 func (g *Guard) Restart(now time.Time) {
 	for s := range g.active {
 		for _, c := range s.candidates {
@@ -186,13 +201,13 @@ func (g *Guard) Restart(now time.Time) {
 	}
 }
 
-// Judge decides what may be deleted now. Connection numbers the connections to
-// the source: it grows with each complete reading over a new one.
+// Judge decides what may be deleted now. The number of the connection grows with each full
+// read of the source over a new connection.
 func (g *Guard) Judge(now time.Time, connection int) Round {
 	var r Round
 	active := g.ordered()
 	for _, s := range active {
-		if connection != g.connection { // what another connection reported, this one only does not show
+		if connection != g.connection { // a removal that another connection reported is missing for this one
 			s.markMissing(now)
 		}
 		g.update(s, func() {
@@ -208,25 +223,25 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	if g.calmSince.IsZero() || g.sum.claimed == 0 {
 		g.calmSince = now
 	}
-	personOnly := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
+	operatorOnly := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
 	for _, s := range active {
-		if s.tryConfirm(now, g.calmSince, connection, g.Options.Confirm) && !personOnly {
+		if s.tryConfirm(now, g.calmSince, connection, g.Options.Confirm) && !operatorOnly {
 			g.accept(s, now)
 			r.release(s, "the source confirmed it over a new connection")
 		}
 	}
-	g.enforce(now, personOnly, active, &r)
+	g.enforce(now, operatorOnly, active, &r)
 	g.finishRound(now, active, &r)
 	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
 	return r
 }
 
-// ordered returns the active services in order.
+// ordered returns the active services by group.
 func (g *Guard) ordered() []*guardedService {
 	return slices.SortedFunc(maps.Keys(g.active), compareServices)
 }
 
-// emptied returns how many services have no endpoint left when all candidates go.
+// emptied returns how many services have no endpoint left if all candidates are deleted.
 func (g *Guard) emptied() (n int) {
 	for s := range g.active {
 		if s.emptied() {
@@ -236,8 +251,8 @@ func (g *Guard) emptied() (n int) {
 	return n
 }
 
-// enforce holds what exceeds the budget, and decides about each candidate.
-func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService, r *Round) {
+// enforce holds the losses if they exceed the budget, and decides about each candidate.
+func (g *Guard) enforce(now time.Time, operatorOnly bool, active []*guardedService, r *Round) {
 	over := g.exceeded()
 	var held []*guardedService
 	for _, s := range active {
@@ -247,13 +262,13 @@ func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService
 		s.judgeCandidates(now, g.Options)
 		if !s.HeldSince.IsZero() {
 			held = append(held, s)
-			r.Reconnect = r.Reconnect || !personOnly && s.wantsReconnect(now, g.connection, g.Options.Confirm)
+			r.Reconnect = r.Reconnect || !operatorOnly && s.wantsReconnect(now, g.connection, g.Options.Confirm)
 		}
 	}
 	if g.hold = nil; len(held) == 0 {
 		return
 	}
-	g.hold = g.newHold(held, personOnly, Held, Unreported) // also while the source cannot report it
+	g.hold = g.newHold(held, operatorOnly, Held, Unreported) // also while the source cannot report it
 	for _, s := range held {
 		g.hold.Since = soonest(g.hold.Since, s.HeldSince)
 		g.hold.Losses = append(g.hold.Losses, Loss{s.Service, s.baseline(), s.remaining()})
@@ -263,7 +278,7 @@ func (g *Guard) enforce(now time.Time, personOnly bool, active []*guardedService
 	}
 }
 
-// waive lets what is held go, since the mode holds nothing.
+// waive releases what is held, in a mode that holds nothing.
 func (g *Guard) waive(now time.Time, r *Round) {
 	if g.Options.Mode == Warn {
 		r.Warned = g.hold
@@ -278,19 +293,23 @@ func (g *Guard) waive(now time.Time, r *Round) {
 	g.hold, r.Reconnect = nil, false
 }
 
-// accept lets what is held of a service go.
+// accept releases the held candidates of a service.
 func (g *Guard) accept(s *guardedService, now time.Time) {
 	g.update(s, func() {
 		s.decide(now, g.Options, Free, func(_ string, c *candidate) bool { return c.fate == Held && c.decided == "" })
 	})
 }
 
-// losses are sums over services that lost something.
+// losses are sums over services that lost endpoints.
 type losses struct {
-	emptied, emptiedUnseen int // services without an endpoint, and those of them of which one was missing or held
-	withdrawn              int // endpoints of the services that were
-	kept, unseen           int // endpoints lost by services that keep others, and those of them that nobody reported
-	lost                   int // endpoints
+	lost int // endpoints
+
+	emptied       int // services without an endpoint
+	emptiedUnseen int // those of emptied with an unreported removal, or that are held
+	withdrawn     int // endpoints of the others of emptied
+
+	kept   int // endpoints lost by services that keep others
+	unseen int // those of kept whose removal was not reported
 }
 
 func (l *losses) add(s *guardedService) {
@@ -307,8 +326,8 @@ func (l *losses) add(s *guardedService) {
 	}
 }
 
-// exceeded reports whether the losses exceed the budget. A source that shows
-// nothing has none.
+// exceeded reports whether the losses exceed the budget. A source that shows nothing has no
+// budget.
 func (g *Guard) exceeded() bool {
 	share := g.Options.Share
 	if share == 0 || share >= 1 || g.Options.Mode == Off {
@@ -321,14 +340,14 @@ func (g *Guard) exceeded() bool {
 	if l.unseen == 0 && l.kept <= g.Options.AtLeast {
 		l.lost -= l.kept
 	}
-	if l.emptied == 1 && l.emptiedUnseen == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
+	if l.emptied == 1 && l.emptiedUnseen == 0 && g.sum.claimed > 0 { // the reported removal of one service
 		l.emptied, l.lost = 0, l.lost-l.withdrawn
 	}
 	return g.sum.claimed == 0 ||
 		float64(l.emptied) > share*float64(g.sum.services) || float64(l.lost) > share*float64(g.sum.endpoints)
 }
 
-// finishRound reports what changed and forgets services of which nothing is left.
+// finishRound reports what changed, and forgets services of which nothing is left.
 func (g *Guard) finishRound(now time.Time, active []*guardedService, r *Round) {
 	for _, s := range active {
 		if s.freed > 0 {
@@ -350,12 +369,13 @@ func (g *Guard) finishRound(now time.Time, active []*guardedService, r *Round) {
 	}
 }
 
+// release ends the hold of a service.
 func (r *Round) release(s *guardedService, cause string) {
 	r.Released = append(r.Released, Release{s.Service, cause})
 	s.HeldSince, s.ClaimedWhenHeld, s.connection = time.Time{}, 0, 0
 }
 
-// Fate returns what the last judgement made of a key.
+// Fate returns the fate of a key as of the last judgement.
 func (g *Guard) Fate(group registry.Group, key string) Fate {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
 		return s.candidates[key].fate
@@ -363,8 +383,8 @@ func (g *Guard) Fate(group registry.Group, key string) Fate {
 	return ""
 }
 
-// FreeSince returns when a key became free that is: the record of its service that was
-// returned by that judgement, or an earlier one, has its loss.
+// FreeSince returns when a free key became free. Its loss is in the record of its service
+// that this judgement, or an earlier one, returned.
 func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
 		return s.candidates[key].freedAt
@@ -372,8 +392,8 @@ func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
 	return time.Time{}
 }
 
-// Until returns when the wait of a key ends, as of the last judgement; zero: it waits
-// for no time.
+// Until returns when the wait of a key ends, as of the last judgement; zero if it does not
+// wait for time.
 func (g *Guard) Until(group registry.Group, key string) time.Time {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
 		return s.candidates[key].waitsUntil
@@ -381,9 +401,9 @@ func (g *Guard) Until(group registry.Group, key string) time.Time {
 	return time.Time{}
 }
 
-// Decide applies what a person decided about candidates: Free lets them go,
-// after which they count as a loss no longer; Denied keeps them until the source
-// claims them again or they are let go. It returns how many candidates it changed.
+// Decide applies the decision of an operator about candidates. Free releases them; they no
+// longer count as a loss. Denied keeps them until the source claims them again or they are
+// freed. It returns how many candidates it changed.
 func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {
 	named := make(map[registry.Group]map[string]bool)
 	for _, k := range keys {
@@ -400,10 +420,10 @@ func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {
 	return n
 }
 
-// Hold returns what the last judgement holds; nil for nothing.
+// Hold returns the hold of the last judgement; nil if there is none.
 func (g *Guard) Hold() *Hold { return g.hold }
 
-// Denied returns the endpoints that a person keeps, as a hold; nil for none.
+// Denied returns the endpoints that an operator keeps, as a hold; nil if there are none.
 func (g *Guard) Denied() *Hold {
 	var denied []*guardedService
 	for s := range g.active {
@@ -422,7 +442,7 @@ func (g *Guard) Denied() *Hold {
 	return h
 }
 
-// soonest returns the earlier of two times, of which a zero one is none.
+// soonest returns the earlier of two times. The zero time does not count.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

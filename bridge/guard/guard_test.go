@@ -285,7 +285,7 @@ func TestGuard_Scripts(t *testing.T) {
 func TestGuard_Hold(t *testing.T) {
 	b := newBench(t, defaults()).run(fallen)
 	h := b.guard.Hold()
-	b.is("hold", []any{h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person, h.Since}, []any{4, 10, 40, 100, false, b.now})
+	b.is("hold", []any{h.Emptied, h.Services, h.Lost, h.Endpoints, h.OperatorOnly, h.Since}, []any{4, 10, 40, 100, false, b.now})
 	b.in(4 * time.Minute)
 	b.is("Reconnect after 4 minutes", b.round.Reconnect, false)
 	b.in(time.Minute)
@@ -379,7 +379,7 @@ func TestGuard_EmptySource(t *testing.T) {
 		s9=1w in 1s
 		in 1m deletes 0 holds 1
 		in 10m`)
-	b.is("person, reconnect", []bool{b.guard.Hold().Person, b.round.Reconnect}, []bool{true, false})
+	b.is("person, reconnect", []bool{b.guard.Hold().OperatorOnly, b.round.Reconnect}, []bool{true, false})
 }
 
 func TestGuard_Restart(t *testing.T) {

@@ -10,31 +10,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Key is an endpoint in a service.
+// A Key is an endpoint of a service.
 type Key struct {
 	Service registry.Group
 	Key     string
 }
 
-// A Loss is what a service that is held had and would have left.
+// A Loss is what the hold of a service would cost it.
 type Loss struct {
 	Service  registry.Group
-	From, To int // endpoints
+	From, To int // the baseline, and the endpoints that would remain
 }
 
-// A Hold is the mass deletion that waits. A guard has at most one.
+// A Hold is a mass deletion that is held back. A guard has at most one.
 type Hold struct {
-	ID                string // a hash of Keys
-	Keys              []Key  // in order
-	Losses            []Loss // by service
-	Since             time.Time
-	Emptied, Services int  // services without an endpoint when it goes, of so many
-	Lost, Endpoints   int  // endpoints that are held, of so many
-	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
+	ID     string // a hash of Keys
+	Keys   []Key  // in order
+	Losses []Loss // by service
+	Since  time.Time
+
+	Emptied, Services int // services that would be left without an endpoint, of all with a baseline
+	Lost, Endpoints   int // held endpoints, of all baselines
+
+	// OperatorOnly says that only an operator ends the hold: the source shows nothing, or most
+	// services would be left empty.
+	OperatorOnly bool
 }
 
-// newHold returns those candidates of services in order that have one of these fates.
-func (g *Guard) newHold(services []*guardedService, personOnly bool, fates ...Fate) *Hold {
+// newHold returns a hold of the candidates that have one of the fates. The services must be
+// in order.
+func (g *Guard) newHold(services []*guardedService, operatorOnly bool, fates ...Fate) *Hold {
 	n := 0
 	for _, s := range services {
 		n += len(s.candidates)
@@ -53,6 +58,7 @@ func (g *Guard) newHold(services []*guardedService, personOnly bool, fates ...Fa
 		}
 	}
 	h.ID = hex.EncodeToString(hash.Sum(nil)[:6])
-	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
+	h.Emptied, h.Services = g.emptied(), g.sum.services
+	h.Lost, h.Endpoints, h.OperatorOnly = len(h.Keys), g.sum.endpoints, operatorOnly
 	return h
 }

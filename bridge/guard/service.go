@@ -9,65 +9,82 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Record is what outlives a process of a service: what its target does not store.
-// It is empty where nothing was lost, held, denied or approved.
+// A Record is what a restart has to know of a service, and its target does not store. It is
+// empty if nothing was lost, held, denied or approved.
 type Record struct {
-	Service         registry.Group `json:"service"`
-	Peaks           []Peak         `json:"peaks,omitempty"`    // falling counts of endpoints that it had within the window
-	HeldSince       time.Time      `json:"held,omitzero"`      // since when it is held
-	ClaimedWhenHeld int            `json:"heldAt,omitempty"`   // how many of its endpoints were claimed then
-	Missed          bool           `json:"missed,omitempty"`   // endpoints went that were only found missing, or a part of its hold was let go: all of its loss counts
-	Denied          []string       `json:"denied,omitempty"`   // keys that stay until they are claimed again
-	DeniedSince     time.Time      `json:"deniedAt,omitzero"`  // since when some key is denied
-	Approved        []string       `json:"approved,omitempty"` // keys that may go and are not deleted yet
+	Service registry.Group `json:"service"`
+	Peaks   []Peak         `json:"peaks,omitempty"` // falling counts of endpoints that it had within the window
+
+	HeldSince       time.Time `json:"held,omitzero"`    // zero: it is not held
+	ClaimedWhenHeld int       `json:"heldAt,omitempty"` // its claimed endpoints when the hold began, or later
+
+	// Missed says that its whole loss counts: unreported removals were deleted, or a part of
+	// its hold was released.
+	Missed bool `json:"missed,omitempty"`
+
+	Denied      []string  `json:"denied,omitempty"`   // keys that are kept until they are claimed again
+	DeniedSince time.Time `json:"deniedAt,omitzero"`  // since when a key has been denied
+	Approved    []string  `json:"approved,omitempty"` // keys that may be deleted and are not deleted yet
 }
 
-// A Peak says that a service had N endpoints until then.
+// A Peak says that a service had N endpoints until a time.
 type Peak struct {
 	N     int       `json:"n"`
 	Until time.Time `json:"until"`
 }
 
-// Empty reports whether nothing has to be stored.
+// Empty reports whether there is nothing to store.
 func (r Record) Empty() bool { return r.equal(Record{}) }
 
 func (r Record) equal(o Record) bool {
-	return r.HeldSince.Equal(o.HeldSince) && r.DeniedSince.Equal(o.DeniedSince) && r.ClaimedWhenHeld == o.ClaimedWhenHeld && r.Missed == o.Missed &&
+	return r.HeldSince.Equal(o.HeldSince) && r.DeniedSince.Equal(o.DeniedSince) &&
+		r.ClaimedWhenHeld == o.ClaimedWhenHeld && r.Missed == o.Missed &&
 		slices.Equal(r.Denied, o.Denied) && slices.Equal(r.Approved, o.Approved) && slices.Equal(r.Peaks, o.Peaks)
 }
 
 // A candidate is an endpoint that the target stores and the source no longer claims.
 type candidate struct {
-	missing    bool // the source did not report its removal
-	unknown    bool // the source cannot report it at present
-	decided    Fate // by a person or the source: Free, Denied; empty: not at all
-	waitsSince time.Time
+	missing bool // the source did not report its removal
+	unknown bool // the source cannot report it at present
+	decided Fate // by an operator or the source: Free or Denied; empty: undecided
+
+	waitsSince time.Time // when its waits began
+
+	// As of the last judgement.
 	fate       Fate
 	freedAt    time.Time // when it became free
-	waitsUntil time.Time // when a wait ends
+	waitsUntil time.Time // zero: it does not wait for time
 }
 
-// A guardedService counts its endpoints. Those that are stored and not let go are
-// claimed, uncertain, denied or pending.
+// A guardedService is what the guard knows of one service. Its endpoints are claimed,
+// uncertain, denied, pending, or freed.
 type guardedService struct {
-	Record                 // Denied and Approved are in candidates instead
-	lastReported    Record // as it was reported last
-	candidates      map[string]*candidate
-	connection      int  // to the source, when the service was held; 0: of an earlier process
-	hasCount        bool // it has a count, or peaks of an earlier process
-	level           int  // how many endpoints count as its own
-	stored          int  // endpoints that are stored
-	unknownKept     int  // that the source cannot report and that are no candidates
-	newClaimed      int  // of those that are claimed, the new ones
-	freed           int  // candidates that are free
-	freesUnreplaced bool // with them it has less
+	Record              // Denied and Approved are in candidates instead
+	lastReported Record // as it was last returned in Round.Changed
+	candidates   map[string]*candidate
+	connection   int // to the source, when the hold began; 0: in an earlier process
 
-	// Sums of endpoints: counted are those stored and not let go. Of uncertain ones
-	// it is unknown whether they stay, or they settle; missing ones are those of pending.
-	counted, claimed, uncertain, pending, missing int
+	hasCount bool // level is known, or peaks of an earlier process are
+	level    int  // how many endpoints count as its own, see updateLevel
+
+	// As observed.
+	stored      int // all endpoints, once claimed ones are added
+	claimed     int
+	newClaimed  int // those of claimed that are not stored yet
+	unknownKept int // endpoints that the source cannot report and that are not candidates
+
+	// As counted.
+	counted   int // stored without the freed ones
+	uncertain int // unknownKept, and candidates that settle or are unknown: they may remain
+	pending   int // candidates to be judged
+	missing   int // those of pending whose removal was not reported
+
+	// As judged.
+	freed           int  // candidates that are free
+	freesUnreplaced bool // freed ones were not all replaced: the service becomes smaller
 }
 
-// load applies what was recorded. What is known of the service since stays.
+// load applies a record. What the service observed is kept.
 func (s *guardedService) load(r Record) {
 	s.Record, s.lastReported, s.hasCount = r, r, s.hasCount || len(r.Peaks) > 0
 	for fate, keys := range map[Fate][]string{Denied: r.Denied, Free: r.Approved} {
@@ -81,8 +98,8 @@ func (s *guardedService) load(r Record) {
 	s.Denied, s.Approved = nil, nil
 }
 
-// observe records what is stored. An endpoint that the source cannot
-// report keeps its state and its clock.
+// observe records the endpoints of the service. An endpoint that the source cannot report
+// keeps its state and its wait.
 func (s *guardedService) observe(now time.Time, stored Counts) {
 	before := s.candidates
 	s.candidates, s.unknownKept = make(map[string]*candidate, len(stored.Unclaimed)), 0
@@ -92,8 +109,10 @@ func (s *guardedService) observe(now time.Time, stored Counts) {
 		switch {
 		case report == Unknown && c == nil && s.HeldSince.IsZero():
 			s.unknownKept++
-		case c == nil: // of a service that is held, all that is not claimed is
-			s.candidates[key] = &candidate{missing: report != Withdrawn, unknown: report == Unknown, waitsSince: now, fate: Settling}
+		case c == nil: // in a held service, every unclaimed endpoint is a candidate
+			s.candidates[key] = &candidate{
+				missing: report != Withdrawn, unknown: report == Unknown, waitsSince: now, fate: Settling,
+			}
 		default:
 			c.observe(now, report)
 			s.candidates[key] = c
@@ -101,6 +120,8 @@ func (s *guardedService) observe(now time.Time, stored Counts) {
 	}
 }
 
+// observe records what the source reports of a candidate. Its wait begins again when the
+// source can report it again.
 func (c *candidate) observe(now time.Time, report Report) {
 	if report != Unknown && (c.unknown || c.waitsSince.IsZero()) {
 		c.waitsSince = now
@@ -108,15 +129,15 @@ func (c *candidate) observe(now time.Time, report Report) {
 	c.unknown, c.missing = report == Unknown, c.missing || report == Missing
 }
 
-// markMissing makes all candidates missing as of now.
+// markMissing makes all candidates missing, whose waits begin now.
 func (s *guardedService) markMissing(now time.Time) {
 	for _, c := range s.candidates {
 		c.missing, c.waitsSince = true, now
 	}
 }
 
-// count counts the candidates. One that settles is as uncertain as what the source
-// cannot report; one that is let go counts as gone.
+// count counts the candidates. A settling one is as uncertain as one that the source cannot
+// report; a freed one counts as deleted.
 func (s *guardedService) count(now time.Time, o Options) {
 	s.counted, s.uncertain, s.pending, s.missing = s.stored, s.unknownKept, 0, 0
 	for _, c := range s.candidates {
@@ -135,14 +156,14 @@ func (s *guardedService) count(now time.Time, o Options) {
 	}
 }
 
+// settles reports whether a missing candidate still waits for Options.Settle.
 func (c *candidate) settles(now time.Time, o Options) bool {
 	return c.missing && o.Mode != Off && now.Sub(c.waitsSince) < o.Settle
 }
 
-// updateLevel sets how many endpoints count as the service's own: those that are counted,
-// up to the baseline, and never less than those that are claimed or denied. So a
-// candidate counts until it goes and raises nothing. Of a service that was not known
-// all count but new ones.
+// updateLevel sets how many endpoints count as the service's own: the counted ones, up to
+// the baseline, and at least the claimed and denied ones. So a candidate counts until it is
+// deleted, and never raises the baseline. In a new service all but the new endpoints count.
 func (s *guardedService) updateLevel(now time.Time) {
 	n := s.counted - s.newClaimed
 	if s.hasCount {
@@ -152,17 +173,17 @@ func (s *guardedService) updateLevel(now time.Time) {
 		s.Peaks = append(s.Peaks, Peak{s.level, roundUpToMinute(now)})
 	}
 	if i := slices.IndexFunc(s.Peaks, func(p Peak) bool { return p.N <= n }); i >= 0 {
-		s.Peaks = slices.Clip(s.Peaks[:i]) // and nothing is appended to what was reported
+		s.Peaks = slices.Clip(s.Peaks[:i]) // nothing is appended to a list that was returned
 	}
 	s.level, s.hasCount = n, true
 }
 
-// roundUpToMinute rounds up, so that a record does not change each second.
+// roundUpToMinute rounds a time up, so that a record does not change every second.
 func roundUpToMinute(t time.Time) time.Time {
 	return t.Add(time.Minute - 1).Truncate(time.Minute).UTC()
 }
 
-// expire forgets what the service had before the window, unless it is held for that.
+// expire forgets the peaks before the window, unless the service is held.
 func (s *guardedService) expire(now time.Time, window time.Duration) {
 	for s.HeldSince.IsZero() && len(s.Peaks) > 0 && now.Sub(s.Peaks[0].Until) >= window {
 		s.Peaks = s.Peaks[1:]
@@ -170,7 +191,8 @@ func (s *guardedService) expire(now time.Time, window time.Duration) {
 	s.Missed = s.Missed && s.baseline() > s.remaining()
 }
 
-// baseline is the most that the service had within the window, less what was let go.
+// baseline returns the most endpoints that the service had within the window, without the
+// freed ones.
 func (s *guardedService) baseline() int {
 	if len(s.Peaks) > 0 {
 		return s.Peaks[0].N
@@ -178,13 +200,13 @@ func (s *guardedService) baseline() int {
 	return s.level
 }
 
-// remaining is what is left when all candidates go.
+// remaining returns how many endpoints are left if all pending candidates are deleted.
 func (s *guardedService) remaining() int { return s.counted - s.pending }
 
 // compareServices orders services by group.
 func compareServices(a, b *guardedService) int { return a.Service.Compare(b.Service) }
 
-// has reports whether a candidate has a fate.
+// has reports whether any candidate has a fate.
 func (s *guardedService) has(fate Fate) bool {
 	for _, c := range s.candidates {
 		if c.fate == fate {
@@ -194,8 +216,8 @@ func (s *guardedService) has(fate Fate) bool {
 	return false
 }
 
-// emptied reports whether the service had endpoints and has none left when all
-// candidates go; of one that is held, those too that are not decided yet.
+// emptied reports whether the service had endpoints and would have none left if all
+// candidates were deleted; in a held service, the uncertain ones, too.
 func (s *guardedService) emptied() bool {
 	stay := s.remaining()
 	if !s.HeldSince.IsZero() {
@@ -204,9 +226,9 @@ func (s *guardedService) emptied() bool {
 	return s.baseline() > 0 && stay == 0
 }
 
-// loss returns how many endpoints count as lost when the candidates go, and so
-// many unknown ones too, and how many of them nobody reported. A loss that was
-// reported does not count while half of the baseline stays.
+// loss returns how many endpoints count as lost if the candidates and the given number of
+// uncertain ones are deleted, and how many of these removals were not reported. A reported
+// loss does not count while half of the baseline remains.
 func (s *guardedService) loss(uncertain int) (lost, unseen int) {
 	lost = max(0, s.baseline()-s.remaining()+uncertain)
 	unseen = min(lost, s.missing+uncertain)
@@ -216,27 +238,27 @@ func (s *guardedService) loss(uncertain int) (lost, unseen int) {
 	return lost, unseen
 }
 
-// beginHold begins to hold a service that has a loss.
+// beginHold holds a service that has a loss.
 func (s *guardedService) beginHold(now time.Time, connection int) {
 	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.HeldSince.IsZero() {
 		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 	}
 }
 
-// wantsReconnect reports whether the hold lasts for half the time after which the
-// source may confirm it, and no later connection can.
+// wantsReconnect reports whether a new connection is needed to confirm the hold: it has
+// lasted for half of the given time, over the same connection.
 func (s *guardedService) wantsReconnect(now time.Time, connection int, after time.Duration) bool {
 	return after > 0 && connection <= s.connection && now.Sub(s.HeldSince) >= after/2
 }
 
-// tryConfirm reports whether the source confirms the hold: all of it is known, it
-// has not fallen further for the whole time, and the connection is a later one. The
-// hold begins anew where fewer endpoints are claimed than when it began.
+// tryConfirm reports whether the source confirms the hold: it can report all endpoints, it
+// has claimed no fewer for the whole given time, and the connection is a later one. If fewer
+// endpoints are claimed than before, the hold begins again.
 func (s *guardedService) tryConfirm(now, calmSince time.Time, connection int, after time.Duration) bool {
 	switch {
 	case s.HeldSince.IsZero():
 		return false
-	case s.claimed+s.uncertain < s.ClaimedWhenHeld || s.HeldSince.After(now): // it begins anew
+	case s.claimed+s.uncertain < s.ClaimedWhenHeld || s.HeldSince.After(now): // it begins again
 		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 		return false
 	case s.uncertain > 0:
@@ -247,24 +269,24 @@ func (s *guardedService) tryConfirm(now, calmSince time.Time, connection int, af
 	return after > 0 && now.Sub(s.HeldSince) >= after && now.Sub(calmSince) >= after && connection > s.connection
 }
 
-// decide lets candidates go or keeps them. What stays when some are let go is
-// what the service had.
-func (s *guardedService) decide(now time.Time, o Options, fate Fate, these func(string, *candidate) bool) (n int) {
+// decide frees or denies the candidates that match. After some were freed, the remaining
+// endpoints are the new baseline.
+func (s *guardedService) decide(now time.Time, o Options, fate Fate, matches func(string, *candidate) bool) (n int) {
 	for key, c := range s.candidates {
-		if c.decided != fate && these(key, c) {
+		if c.decided != fate && matches(key, c) {
 			c.decided, n = fate, n+1
 		}
 	}
 	s.count(now, o)
 	if n > 0 && fate == Free {
 		s.Peaks, s.level = nil, s.counted
-		s.Missed = s.Missed || !s.HeldSince.IsZero() // what is left of its hold counts whole
+		s.Missed = s.Missed || !s.HeldSince.IsZero() // the rest of its hold counts in full
 	}
 	return n
 }
 
-// judgeCandidates decides about each candidate. As many go as were replaced; of a service
-// that is held, only those whose removal the source reported.
+// judgeCandidates decides about each candidate. Those in excess of the baseline were
+// replaced, and are freed; in a held service, only if the source reported their removal.
 func (s *guardedService) judgeCandidates(now time.Time, o Options) {
 	s.freed, s.freesUnreplaced = 0, false
 	keys := slices.SortedFunc(maps.Keys(s.candidates), func(a, b string) int {
@@ -287,8 +309,8 @@ func (s *guardedService) judgeCandidates(now time.Time, o Options) {
 	}
 }
 
-// rank orders candidates as they go: those that were let go, those whose removal
-// was reported, those that are missing, and those that stay.
+// rank is the order in which candidates are freed: decided ones, those whose removal was
+// reported, missing ones, and those that are kept.
 func (c *candidate) rank() int {
 	switch {
 	case c.decided == Free:
@@ -301,6 +323,7 @@ func (c *candidate) rank() int {
 	return 1
 }
 
+// fate returns the fate of a candidate and, if it waits for time, until when.
 func (s *guardedService) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) {
 	switch {
 	case c.decided == Denied:
@@ -319,7 +342,7 @@ func (s *guardedService) fate(c *candidate, replaced bool, now time.Time, o Opti
 	return Free, time.Time{}
 }
 
-// record returns what has to be stored before anything that is free is deleted.
+// record returns the record that has to be stored before a free candidate is deleted.
 func (s *guardedService) record(now time.Time) Record {
 	r := s.Record
 	if s.freesUnreplaced {
@@ -346,12 +369,12 @@ func (s *guardedService) record(now time.Time) Record {
 	return r
 }
 
-// idle reports whether there is nothing to judge or to remember.
+// idle reports whether the service has nothing to judge or to remember.
 func (s *guardedService) idle() bool {
 	return len(s.candidates)+len(s.Peaks) == 0 && s.HeldSince.IsZero() && !s.Missed
 }
 
-// nextChange returns when time alone may change something, and whether a candidate waits
+// nextChange returns when time alone may change the judgement, and whether a candidate waits
 // for that.
 func (s *guardedService) nextChange(now time.Time, o Options) (at time.Time, waits bool) {
 	switch {
