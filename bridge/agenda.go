@@ -32,7 +32,7 @@ type item struct {
 	group registry.Group // immutable
 
 	// Progress.
-	isArrival bool // the group was never written, and had no entries of ours
+	isArrival bool // the group was never written, and had none of our entries
 	caughtUp  bool // since the last change the group was brought to the state that the role requires
 	pace      pace
 
@@ -69,7 +69,7 @@ type freshness struct {
 	reportedChanged bool     // the target reported a change since the last read began
 	watched         bool     // the target reports changes of the group
 	mismatches      int      // reads in a row after a write that found something else
-	lostKeys        []string // keys of ours that the last read found deleted or lost
+	lostKeys        []string // our keys that the last read found deleted or lost
 }
 
 // A failureState is what failed recently in a group.

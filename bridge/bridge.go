@@ -44,7 +44,7 @@ type Bridge struct {
 	Recheck func()
 }
 
-// A Trace reads from an entry of ours which service it came from. So a service that the
+// A Trace reads from one of our entries which service it came from. So a service that the
 // source cannot report keeps only its own entries. It must be pure.
 type Trace interface {
 	// Origin returns the service that an entry was written for; empty if the entry does
@@ -106,7 +106,7 @@ type Options struct {
 	Election Election // which of several replicas may write; nil: this is the only one
 	Log      *slog.Logger
 
-	// Author returns the bridge that wrote an entry of ours: one of this loop, or another
+	// Author returns the bridge that wrote one of our entries: one of this loop, or another
 	// name, whose deletions an operator has to approve. If it returns an empty name, the
 	// head of the group is tried. nil: no entry names its bridge.
 	Author func(registry.Entry) string

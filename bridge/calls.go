@@ -365,8 +365,8 @@ func countEndpoints(list []registry.Stored) (n int) {
 	return n
 }
 
-// mayDisplace reports whether an entry of ours may be deleted whose key stays claimed:
-// under the key is another entry of ours, or a foreign one that wins.
+// mayDisplace reports whether one of our entries may be deleted although its key is claimed:
+// the key has another of our entries, or a foreign one that wins.
 func (d *draft) mayDisplace(h registry.Stored) bool {
 	origin := d.state.planner.Winner(d.item.group, h.Key)
 	if !origin.IsZero() && d.state.pipelines[origin.Bridge].Policy == PolicySync {

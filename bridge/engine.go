@@ -170,7 +170,7 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 	}
 }
 
-// LoseSession makes every group due that has entries of ours: they have to be written again,
+// LoseSession makes every group due that has entries of this owner: they are written again,
 // without a read before. A write in flight may have used either session, so its group is
 // read.
 func (e *engine) LoseSession(now time.Time) {

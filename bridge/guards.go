@@ -45,7 +45,7 @@ type scope struct {
 	decisionText string     // the last decision about the hold, until the hold is shown again
 }
 
-// An orphan is an entry of ours that the target stores and that is unclaimed.
+// An orphan is one of our entries that the target stores and that is unclaimed.
 type orphan struct {
 	plan.Row
 	item *item
@@ -286,7 +286,7 @@ func (g *guards) reportStored(it *item, stored []guard.Counts, now time.Time) {
 		}
 	}
 	for i, b := range g.scopes {
-		if it.isArrival { // the group stores nothing of ours yet
+		if it.isArrival { // the group stores none of our entries yet
 			stored[i] = guard.Counts{}
 		}
 		if b.guard.Observe(now, it.group, stored[i]) {

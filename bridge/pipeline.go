@@ -61,7 +61,7 @@ func unknownError(err error) error {
 	return fmt.Errorf("the source cannot report it: %w", err)
 }
 
-// unknownReasonOf returns why this bridge may claim an entry of ours that it may have
+// unknownReasonOf returns why this bridge may claim one of our entries that it may have
 // written and whose claimant is unknown; nil if it does not claim it. A source that is not
 // complete may claim any entry. A source that cannot report some services may claim the
 // entries that came from these, or that do not name their service.

@@ -116,7 +116,7 @@ func filtered[T any](list []T, fits func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !fits(x) })
 }
 
-// Kept are unclaimed entries of ours that are kept for one reason: a source cannot report
+// Kept are those of our unclaimed entries that are kept for one reason: a source cannot report
 // the services that they came from, or they wait for time.
 type Kept struct {
 	Why     string           `json:"why"`

@@ -199,8 +199,8 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 	return all
 }
 
-// mayStore reports whether an entry of ours is or may be stored under a key: the key has no
-// foreign entry, and its place is not drained.
+// mayStore reports whether our entry is or may be stored under a key: the key has no foreign
+// entry, and its place is not drained.
 func (p *Planner) mayStore(id registry.Group, r keyRow) bool {
 	ours := len(ownedBy(r.stored, p.owner))
 	return ours == len(r.stored) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))

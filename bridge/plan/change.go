@@ -9,7 +9,7 @@ import (
 )
 
 // A Conflict is a claim that cannot be honoured, for one of three reasons: another owner's
-// entry has the key, another claim of ours has it (RivalClaim), or its place is Drained.
+// entry has the key, another of our claims has it (RivalClaim), or its place is Drained.
 type Conflict struct {
 	Group  registry.Group
 	Key    string
@@ -24,7 +24,7 @@ type Conflict struct {
 	Drained bool // see Planner.Drained
 }
 
-// A Row is a key of ours in a group: a claimed key, or an orphan, which is stored and
+// A Row is one of our keys in a group: a claimed key, or an orphan, which is stored and
 // unclaimed.
 type Row struct {
 	Key     string
@@ -52,7 +52,7 @@ func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	return d.change, d.conflicts
 }
 
-// Rows yields the keys of ours in a group, in order. The claimed keys of an exclusive group
+// Rows yields our keys in a group, in order. The claimed keys of an exclusive group
 // that are not stored yet are left out: they may belong to another service than the stored
 // ones.
 func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
@@ -80,7 +80,7 @@ func (d *diff) rowOf(r *keyRow) (Row, bool) {
 	return row, len(r.stored) > 0 || !d.group.exclusive
 }
 
-// orphanOf returns the Row of an unclaimed key; false if it stores nothing of ours.
+// orphanOf returns the Row of an unclaimed key; false if it stores none of our entries.
 func (d *diff) orphanOf(r *keyRow) (Row, bool) {
 	i := indexOfOwner(r.stored, d.owner)
 	if i < 0 {
@@ -275,7 +275,7 @@ func (d *diff) reportDrained(key string, wants []want) {
 	}
 }
 
-// reportRivals reports the claims to a key that lose to a claim of another bridge of ours.
+// reportRivals reports the claims to a key that lose to a claim of another of our bridges.
 //
 // Two kinds of claims lose nothing, and are not reported. A head belongs to the group, so
 // services that share the group share it. And two services of one bridge with the same
@@ -297,7 +297,7 @@ func (d *diff) reportRival(key string, loser, winner Origin) {
 }
 
 // reconcile adds the action for a key that we win: one of its entries becomes the desired
-// one, and others of ours are deleted.
+// one, and our other entries are deleted.
 func (d *diff) reconcile(r *keyRow, want content) {
 	w := registry.Write{New: d.toEntry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
@@ -360,7 +360,7 @@ func Place(key string) string {
 
 // SelfDeregistered compares the last Observe of a group with a new read. It returns the
 // claimed places where providers deregistered: an entry without an owner is missing, and the
-// place has no entry of ours.
+// place has none of our entries.
 func (p *Planner) SelfDeregistered(id registry.Group, list []registry.Stored) (places []string) {
 	g := p.lookup(id)
 	if g.counts.Foreign == 0 {

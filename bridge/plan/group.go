@@ -209,7 +209,7 @@ func (r *keyRow) winningOrigin(active *claim) Origin {
 	return Origin{}
 }
 
-// observe replaces the stored entries. It reports whether entries of ours differ from before,
+// observe replaces the stored entries. It reports whether our entries differ from before,
 // and the keys that no longer store one.
 func (g *group) observe(owner string, list []registry.Stored) (differs bool, lost []string) {
 	byKey := func(a, b registry.Stored) int { return strings.Compare(a.Key, b.Key) }
@@ -239,7 +239,7 @@ func (g *group) observe(owner string, list []registry.Stored) (differs bool, los
 
 func sameKey(a, b *registry.Stored) bool { return a.Key == b.Key }
 
-// observeStored replaces the stored entries of a key. It reports whether entries of ours
+// observeStored replaces the stored entries of a key. It reports whether our entries
 // differ from before.
 func (r *keyRow) observeStored(owner string, list []registry.Stored) bool {
 	if r.updateVersions(owner, list) {
@@ -309,7 +309,7 @@ func (r *keyRow) addStored(h storedRow) {
 	slices.SortStableFunc(r.stored, func(a, b storedRow) int { return a.compare(r.key, b.content) })
 }
 
-// remove removes an entry of ours from the stored ones.
+// remove removes one of our entries from the stored ones.
 func (g *group) remove(owner string, r *keyRow, value string) {
 	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.hasValue(r.key, value) })
 	if i >= 0 {
@@ -353,7 +353,7 @@ func ownedBy(list []storedRow, owner string) []storedRow {
 	return slices.DeleteFunc(slices.Clone(list), isOther)
 }
 
-// loseSession records that entries of ours are no longer live. It reports whether there are
+// loseSession records that our entries are no longer live. It reports whether there are
 // any.
 func (g *group) loseSession(owner string) bool {
 	for _, r := range g.rows {

@@ -29,7 +29,7 @@ type Planner struct {
 	Drained func(registry.Group, string) bool
 
 	// SelfRegistration reports whether providers can register themselves in the target,
-	// next to entries of ours. It is set before the first Observe.
+	// next to our entries. It is set before the first Observe.
 	SelfRegistration bool
 
 	owner           string
@@ -159,7 +159,7 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	return registry.Entry{}, false
 }
 
-// StoresOurs reports whether the target stores an endpoint of ours in a group.
+// StoresOurs reports whether the target stores one of our endpoints in a group.
 func (p *Planner) StoresOurs(id registry.Group) bool {
 	return slices.ContainsFunc(p.lookup(id).rows, func(r keyRow) bool {
 		return registry.IsEndpoint(r.key) && indexOfOwner(r.stored, p.owner) >= 0
@@ -167,7 +167,7 @@ func (p *Planner) StoresOurs(id registry.Group) bool {
 }
 
 // Observe replaces what the target is believed to store in a group. It reports whether
-// entries of ours differ from what was believed.
+// our entries differ from what was believed.
 func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	g := p.group(id)
 	p.addToCounts(g, -1)
@@ -180,8 +180,8 @@ func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	return differs
 }
 
-// Lost returns the keys under which the last Observe found nothing of ours, although an entry
-// of ours was believed to be there.
+// Lost returns the keys under which the last Observe found none of our entries, although one
+// was believed to be there.
 func (p *Planner) Lost() []string { return p.lost }
 
 // Applied records that a change was written. The entries of Put are live and have version
@@ -207,13 +207,13 @@ func (p *Planner) SessionLost() []registry.Group {
 	return touched
 }
 
-// Concerns reports whether a group has claims, or stores entries of ours.
+// Concerns reports whether a group has claims, or stores any of our entries.
 func (p *Planner) Concerns(id registry.Group) bool {
 	g := p.lookup(id)
 	return len(g.claims) > 0 || g.counts.Owned > 0
 }
 
-// Drop forgets a group without claims and without entries of ours. It reports whether it did.
+// Drop forgets a group without claims and without our entries. It reports whether it did.
 func (p *Planner) Drop(id registry.Group) bool {
 	if p.Concerns(id) {
 		return false
