@@ -53,10 +53,10 @@ func TestAgenda(t *testing.T) {
 		"a failing group waits ever longer": func(s *story) {
 			s.fail(failing(memory.OpWrite, errDown, "a")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
 			s.in(time.Second).changes("a", 45, 200*ms) // which do not bypass the wait
-			s.holds("b 10.0.0.2:80").reason("a", bridge.ReasonRetrying, "down").reason("b", bridge.ReasonSynced, "").in(time.Minute)
+			s.stores("b 10.0.0.2:80").reason("a", bridge.ReasonRetrying, "down").reason("b", bridge.ReasonSynced, "").in(time.Minute)
 			s.is("attempts", s.when(memory.OpWrite, "a"), seconds(0, 1, 3, 7, 15, 31, 61))
 			s.inSync(false).is("last errors", []string{s.status().LastError, s.of("a").LastError}, []string{"down", "down"})
-			s.fail(nil).in(31*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			s.fail(nil).in(31*time.Second).stores("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 			s.between("failures logged", strings.Count(s.log.String(), "target call failed"), 1, 4).logged("target calls succeed again", 1)
 		},
 		"a conflict of writers is tried at once": func(s *story) {
@@ -67,11 +67,11 @@ func TestAgenda(t *testing.T) {
 				}
 				return nil
 			})
-			s.has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80").logged("WARN", 0)
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).stores("a 10.0.0.1:80").logged("WARN", 0)
 			s.is("attempts", s.when(memory.OpWrite, "a"), seconds(0, 0, 1, 3, 7))
 		},
 		"an outage queues each group once": func(s *story) {
-			s.has(fleet(50, 2)...).in(time.Second).holdsN(100).fail(down)
+			s.has(fleet(50, 2)...).in(time.Second).storesN(100).fail(down)
 			for i := range 300 {
 				s.put(service(fmt.Sprintf("s%d", i%50), fmt.Sprintf("10.9.9.%d:80", i%200), "10.0.0.1:80")).in(time.Second)
 			}
@@ -80,18 +80,18 @@ func TestAgenda(t *testing.T) {
 			s.fail(nil).in(2*time.Minute).inSync(true).is("last error", s.status().LastError, "").is("writes", s.writes()-before, 50)
 		},
 		"nothing is written before a list": func(s *story) {
-			s.holding(mine("a", "10.0.0.1:80")).fail(failing(memory.OpGroups, errDown))
+			s.storing(mine("a", "10.0.0.1:80")).fail(failing(memory.OpGroups, errDown))
 			s.has(service("a", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Minute)
-			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed").inSync(false)
+			s.stores("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed").inSync(false)
 			s.is("listed", s.status().Listed, false).is("last error", s.status().LastError, "down")
-			s.fail(nil).in(31*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
+			s.fail(nil).in(31*time.Second).stores("a 10.0.0.2:80", "b 10.0.0.3:80")
 		},
 		"a listed group is read before a write": func(s *story) {
-			s.holding(mine("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
+			s.storing(mine("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			s.is("reads", []int{len(s.when(memory.OpRead, "a")), len(s.when(memory.OpRead, "b"))}, []int{1, 0})
 		},
 		"a group that is listed later": func(s *story) {
-			s.has().in(time.Minute).holding(mine("late", "10.0.0.1:80")).in(5 * time.Minute).holds()
+			s.has().in(time.Minute).storing(mine("late", "10.0.0.1:80")).in(5 * time.Minute).stores()
 		},
 		"changes go before refreshes, which are spread": func(s *story) {
 			s.opts.Workers, s.target.delay = 1, 10*ms
@@ -132,7 +132,7 @@ func TestAgenda(t *testing.T) {
 				return f.Target.Write(ctx, c)
 			}
 			s.has(service("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
-			s.in(29*time.Second).holds().in(2*time.Second).holds("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")
+			s.in(29*time.Second).stores().in(2*time.Second).stores("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")
 			s.says("last error", s.status().LastError, "timed out after 30s")
 		},
 	})
@@ -147,11 +147,11 @@ func TestAgenda_Damping(t *testing.T) {
 				before := s.writes()
 				s.flaps(time.Minute).between("writes in a minute", s.writes()-before, 1, most)
 			}
-			s.in(2*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80")
+			s.in(2*time.Second).stores("a 10.0.0.1:80", "a 10.0.0.2:80")
 		},
 		"a removal waits no longer than MaxDebounce": func(s *story) {
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Minute).flaps(30 * time.Second)
-			s.put(service("a", "10.0.0.1:80")).in(s.opts.MaxDebounce).holds("a 10.0.0.1:80")
+			s.put(service("a", "10.0.0.1:80")).in(s.opts.MaxDebounce).stores("a 10.0.0.1:80")
 		},
 		"an idle group that flapped before": func(s *story) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute).flaps(30 * time.Second).in(12 * time.Second)
@@ -163,7 +163,7 @@ func TestAgenda_Damping(t *testing.T) {
 			s.has(service("old", "10.0.0.1:80")).in(time.Minute).table().Apply(fleet(4000, 1), nil)
 			left, at := s.in(time.Second).status().Arriving, time.Since(s.begin)
 			s.put(service("old", "10.0.0.2:80")).in(200*ms).wroteWithin(100*ms, "old", at)
-			s.in(time.Second).between("arriving", s.status().Arriving, 1, left-1).in(time.Minute).holdsN(4001)
+			s.in(time.Second).between("arriving", s.status().Arriving, 1, left-1).in(time.Minute).storesN(4001)
 		},
 		"arrivals continue while changes never end": func(s *story) {
 			s.opts.Workers, s.target.delay, s.opts.MaxDebounce, s.opts.Debounce = 1, 10*ms, ms, ms
@@ -194,7 +194,7 @@ func TestBudget(t *testing.T) {
 			since := time.Since(s.begin)
 			s.in(30*time.Second).is("calls at a time", []int{peak(since), s.status().Budget}, []int{1, 1})
 			since = time.Since(s.begin)
-			s.fail(nil).in(5*time.Minute).holdsN(500).is("calls at a time", peak(since), 16)
+			s.fail(nil).in(5*time.Minute).storesN(500).is("calls at a time", peak(since), 16)
 		},
 		"a refusal lowers no budget": func(s *story) {
 			s.fail(func(memory.Op, registry.Group) error { return registry.ErrRefused })
@@ -202,7 +202,7 @@ func TestBudget(t *testing.T) {
 		},
 		"writes keep to the rate": func(s *story) {
 			s.opts.Rate = 100
-			s.has(fleet(1000, 1)...).in(20 * time.Second).holdsN(1000)
+			s.has(fleet(1000, 1)...).in(20 * time.Second).storesN(1000)
 			all := s.made(memory.OpWrite)
 			for i := range all[150:] {
 				if d := all[i+150].at.Sub(all[i].at); d < time.Second {
@@ -215,9 +215,9 @@ func TestBudget(t *testing.T) {
 			s.bridges[0].Guard, s.opts.Rate = bridge.DefaultGuard(), 10
 			all := fleet(40, 1)
 			for _, sv := range all {
-				s.holding(mine(string(sv.Name), registry.PartPrefix+"old"))
+				s.storing(mine(string(sv.Name), registry.PartPrefix+"old"))
 			}
-			s.holding(stored(all...)...).has(all...).in(5 * time.Minute).holdsN(40)
+			s.storing(stored(all...)...).has(all...).in(5 * time.Minute).storesN(40)
 		},
 	})
 }
@@ -230,13 +230,13 @@ func TestLoop_Pause(t *testing.T) {
 	}
 	lastEndpoint := func(d time.Duration) func(*story) { // of a wait of which 20 s are left
 		return func(s *story) {
-			halt(begin(s).delete("s0").in(10*time.Second), d).in(29 * time.Second).holdsN(20).in(2 * time.Second).holdsN(19)
+			halt(begin(s).delete("s0").in(10*time.Second), d).in(29 * time.Second).storesN(20).in(2 * time.Second).storesN(19)
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a last endpoint waits anew, 19 s": lastEndpoint(19 * time.Second),
 		"an orphan settles anew": func(s *story) {
-			halt(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).holdsN(20).in(4 * time.Second).holdsN(19)
+			halt(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).storesN(20).in(4 * time.Second).storesN(19)
 		},
 	})
 }

@@ -39,7 +39,7 @@ func (r replicas) takesOver() { r[0].becomes(standby(2)); r[1].becomes(leader(2)
 // leads. The clock of the second may be ahead.
 func (s *story) pair(ahead time.Duration) (a, b *story, both replicas) {
 	s.Helper()
-	a, b = s.recorded().elected(leader(1)), s.beside().elected(standby(1))
+	a, b = s.recorded().elected(leader(1)), s.anotherProcess().elected(standby(1))
 	b.records.ahead = ahead
 	both = replicas{a, b}.has(fleet(20, 2)...)
 	a.in(10 * time.Minute)
@@ -57,24 +57,24 @@ func slowly(op memory.Op, _ registry.Group) error {
 func TestDecision_Restart(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"an approval counts for one loss": func(s *story) {
-			s = s.recorded().losesTen().approves().in(time.Minute).holdsN(20)
-			s.has(fleet(20, 2)...).in(time.Minute).holdsN(40)
-			s.again().has(rest()...).in(50 * time.Second).holdsN(40)
+			s = s.recorded().losesTen().approves().in(time.Minute).storesN(20)
+			s.has(fleet(20, 2)...).in(time.Minute).storesN(40)
+			s.again().has(rest()...).in(50 * time.Second).storesN(40)
 		},
 		"a denial counts for one loss": func(s *story) {
 			s = s.recorded().losesTen().denies().in(time.Minute)
-			s.has(fleet(20, 2)...).in(time.Minute).noHold().holdsN(40)
-			s.again().has(append([]*registry.Service{service("s0", "10.0.0.1:80")}, fleet(20, 2)[1:]...)...).in(2 * time.Hour).holdsN(39)
+			s.has(fleet(20, 2)...).in(time.Minute).noHold().storesN(40)
+			s.again().has(append([]*registry.Service{service("s0", "10.0.0.1:80")}, fleet(20, 2)[1:]...)...).in(2 * time.Hour).storesN(39)
 		},
 		"a denial ends for what is claimed again": func(s *story) {
 			s = s.recorded().losesTen().denies().in(10 * time.Second).again()
-			s.has(rest()...).in(3 * time.Hour).holdsN(40).denied(20) // never confirmed either
+			s.has(rest()...).in(3 * time.Hour).storesN(40).denied(20) // never confirmed either
 			s.put(fleet(20, 2)[3]).in(time.Minute).denied(18).is("decisions", s.records.decisions(), 0)
 		},
 		"an approval is of its set alone": func(s *story) {
-			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(3 * time.Hour).holdsN(40)
+			s.recorded().losesTen().approves().in(time.Minute).storesN(20).has(fleet(20, 2)...).in(3 * time.Hour).storesN(40)
 			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()
-			s.again().standard(20).loses(0, 10).in(time.Minute).holdsN(40).hold()
+			s.again().standard(20).loses(0, 10).in(time.Minute).storesN(40).hold()
 		},
 		"without a hold no record is read": func(s *story) {
 			s.recorded().has(fleet(20, 2)...).in(3*time.Hour).between("reads", s.records.reads, 1, 4) // at the start
@@ -105,11 +105,11 @@ func TestDecision_Records(t *testing.T) {
 			a.records.deny("denied")
 			a.records.put("decisions", "denied", "{}")
 			b.approves(both.losesTen())
-			a.in(time.Minute).holdsN(20).noHold().logged("not authenticated", 1)
+			a.in(time.Minute).storesN(20).noHold().logged("not authenticated", 1)
 		},
 		"a text that is no record is named": func(s *story) {
 			s.recorded().records.put("guard", "b-00", "no JSON")
-			s.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80").says("log", s.log.String(), "b-00")
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).stores("a 10.0.0.1:80").says("log", s.log.String(), "b-00")
 		},
 		"a refused decision keeps no other": func(s *story) {
 			s.recorded().elected(leader(1)).standard(20).loses(0, 10).in(0)
@@ -123,7 +123,7 @@ func TestDecision_Records(t *testing.T) {
 		"records keep no group waiting": func(s *story) {
 			s.opts.Workers = 1
 			s.recorded().records.late.Store(int64(never))
-			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(4 * time.Second).holds("a 10.0.0.1:80")
+			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(4 * time.Second).stores("a 10.0.0.1:80")
 		},
 	})
 }
@@ -135,7 +135,7 @@ func TestDecision_Replicas(t *testing.T) {
 			id := both.losesTen()
 			a.in(4 * time.Minute)
 			b.is("hold", b.hold().ID, id).approves(id)
-			a.in(time.Minute).holdsN(20).noHold()
+			a.in(time.Minute).storesN(20).noHold()
 			b.in(10*time.Minute).noHold().is("decisions", a.records.decisions(), 0)
 		}
 	}
@@ -155,7 +155,7 @@ func TestDecision_Replicas(t *testing.T) {
 			b.is("hold", []any{b.hold().ID, len(b.hold().Entries)}, []any{id, 20}).denies(id)
 			a.in(10 * time.Second).denied(20)
 			b.approves(id)
-			a.in(time.Minute).holdsN(20).noHold()
+			a.in(time.Minute).storesN(20).noHold()
 			b.noHold()
 		},
 		"a denial of a standby that publishes": func(s *story) {
@@ -163,7 +163,7 @@ func TestDecision_Replicas(t *testing.T) {
 			for i := 1; i < 10; i++ {
 				s.put(fleet(20, 2)[i])
 			}
-			s.in(2 * time.Hour).holdsN(40).becomes(standby(2)).in(time.Hour).holdsN(40).hold()
+			s.in(2 * time.Hour).storesN(40).becomes(standby(2)).in(time.Hour).storesN(40).hold()
 		},
 		"a denial at a standby that takes over": func(s *story) {
 			a, b, both := s.pair(0)
@@ -172,7 +172,7 @@ func TestDecision_Replicas(t *testing.T) {
 			a.stop() // the leader dies
 			b.denies(id).in(7 * time.Second)
 			both.takesOver()
-			b.in(2 * time.Minute).holdsN(40).denied(20)
+			b.in(2 * time.Minute).storesN(40).denied(20)
 		},
 		"what was stored since is not replaced": func(s *story) {
 			a, b, both := s.pair(0)
@@ -193,25 +193,25 @@ func TestEngine_Restart(t *testing.T) {
 	kept := service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"the source reports first, or the target": func(s *story) {
-			s.holding(stored(kept)...).holding(mine("a", "10.0.0.9:80")).reports(kept).starts().in(2 * time.Minute).noHold().holdsN(4)
-			s.holding(mine("a", "10.0.0.9:80"))
-			s.again().starts().in(time.Minute).has(kept).in(2 * time.Minute).noHold().holdsN(4) // the target does
+			s.storing(stored(kept)...).storing(mine("a", "10.0.0.9:80")).reports(kept).starts().in(2 * time.Minute).noHold().storesN(4)
+			s.storing(mine("a", "10.0.0.9:80"))
+			s.again().starts().in(time.Minute).has(kept).in(2 * time.Minute).noHold().storesN(4) // the target does
 		},
 		"all is replaced, and records are late": func(s *story) {
 			for n := range 20 {
-				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
+				s.storing(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
 			}
 			s.recorded().records.late.Store(int64(10 * time.Second))
-			s.reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
+			s.reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().storesN(40)
 		},
 		"what went before it counts": func(s *story) {
-			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
+			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).storesN(7)
 			s = s.again()
 			s.records.late.Store(int64(never)) // and it cannot be read
-			s.has(fleet(10, 1)[3:]...).in(time.Minute).loses(3, 2).in(10 * time.Minute).holdsN(7)
+			s.has(fleet(10, 1)[3:]...).in(time.Minute).loses(3, 2).in(10 * time.Minute).storesN(7)
 		},
 		"a first reading fails": func(s *story) {
-			s.holding(stored(fleet(10, 5)...)...).fail(func(op memory.Op, _ registry.Group) error {
+			s.storing(stored(fleet(10, 5)...)...).fail(func(op memory.Op, _ registry.Group) error {
 				if op == memory.OpRead && time.Since(s.begin) < 30*time.Second {
 					return errDown
 				}
@@ -251,7 +251,7 @@ func FuzzDecision(f *testing.F) {
 				s.noHold()
 				return
 			}
-			s.holdsN(40).is("id", s.hold().ID, id)
+			s.storesN(40).is("id", s.hold().ID, id)
 		})
 	})
 }

@@ -21,12 +21,12 @@ func TestDrain(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	both := func() *registry.Service { return service("a", one, two) }
 	begin := func(s *story) *story {
-		s.recorded().holding(selfRegistered("a", one)).has(both()).in(time.Minute)
-		return s.holds("a "+one, "a "+two).reason("a", bridge.ReasonConflict, "belongs to an entry without owner")
+		s.recorded().storing(selfRegistered("a", one)).has(both()).in(time.Minute)
+		return s.stores("a "+one, "a "+two).reason("a", bridge.ReasonConflict, "belongs to an entry without owner")
 	}
 	drained := func(s *story) *story {
 		begin(s).target.Drop(group("a"), one)
-		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
+		return s.resync().in(time.Hour).stores("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"it is not taken over": func(s *story) { drained(s) },
@@ -44,44 +44,44 @@ func TestDrain(t *testing.T) {
 			}
 			own := selfRegistered("a", one)
 			own.Entry = whole(own.Entry)
-			s.recorded().holding(own).has(both()).in(time.Minute)
+			s.recorded().storing(own).has(both()).in(time.Minute)
 			s.target.Drop(own.Group, one)
-			s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
+			s.resync().in(time.Hour).stores("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 		},
 		"until the source left it out once": func(s *story) {
-			drained(s).put(service("a", two)).in(time.Second).put(both()).in(time.Second).holds("a "+one, "a "+two).reason("a", bridge.ReasonSynced, "")
+			drained(s).put(service("a", two)).in(time.Second).put(both()).in(time.Second).stores("a "+one, "a "+two).reason("a", bridge.ReasonSynced, "")
 			s.in(time.Minute).is("records", s.records.drained(), 0)
 		},
 		"until it registers itself again": func(s *story) {
-			drained(s).holding(selfRegistered("a", one)).resync().in(time.Second).reason("a", bridge.ReasonConflict, "an entry without owner")
+			drained(s).storing(selfRegistered("a", one)).resync().in(time.Second).reason("a", bridge.ReasonConflict, "an entry without owner")
 			s.in(time.Minute).is("records", s.records.drained(), 0)
 		},
 		"a restart remembers it": func(s *story) {
 			s = drained(s).again()
-			s.has(both()).in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
-			s.put(service("a", two)).in(time.Second).put(both()).in(time.Second).holds("a "+one, "a "+two)
+			s.has(both()).in(time.Hour).stores("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
+			s.put(service("a", two)).in(time.Second).put(both()).in(time.Second).stores("a "+one, "a "+two)
 		},
 		"a restart before the source is known": func(s *story) {
 			s = drained(s).again()
-			s.starts().in(time.Hour).has(both()).in(time.Hour).holds("a " + two)
+			s.starts().in(time.Hour).has(both()).in(time.Hour).stores("a " + two)
 		},
 		"a restart after which nobody claims it": func(s *story) {
 			s = drained(s).again()
 			s.has(service("a", two)).in(time.Minute).is("records", s.records.drained(), 0)
-			s.put(both()).in(time.Second).holds("a "+one, "a "+two)
+			s.put(both()).in(time.Second).stores("a "+one, "a "+two)
 		},
 		"a service that is unknown meanwhile": func(s *story) {
 			s = drained(s).again()
 			s.unknown("a", errDown).has().in(time.Minute).is("records", s.records.drained(), 1)
-			s.unknown("a", nil).has(both()).in(time.Minute).holds("a " + two)
+			s.unknown("a", nil).has(both()).in(time.Minute).stores("a " + two)
 		},
 		"the entry of another owner is no provider's own": func(s *story) {
-			s.recorded().holding(theirs("a", one)).has(service("a", one)).in(time.Minute).target.Drop(group("a"), one)
-			s.resync().in(time.Second).holds("a "+one).is("entry", s.target.Entries()[0].Value, `{"weight":0}`)
+			s.recorded().storing(theirs("a", one)).has(service("a", one)).in(time.Minute).target.Drop(group("a"), one)
+			s.resync().in(time.Second).stores("a "+one).is("entry", s.target.Entries()[0].Value, `{"weight":0}`)
 		},
 		"what nobody claimed": func(s *story) {
-			s.recorded().holding(selfRegistered("a", one)).has(service("a", two)).in(time.Minute).target.Drop(group("a"), one)
-			s.resync().in(time.Minute).put(both()).in(time.Second).holds("a "+one, "a "+two)
+			s.recorded().storing(selfRegistered("a", one)).has(service("a", two)).in(time.Minute).target.Drop(group("a"), one)
+			s.resync().in(time.Minute).put(both()).in(time.Second).stores("a "+one, "a "+two)
 		},
 	})
 }
@@ -98,26 +98,26 @@ func TestDrain_SharedGroup(t *testing.T) {
 	a := func() *registry.Service { return joined(service("a", two)) }
 	b := func() *registry.Service { return joined(service("b", one)) }
 	drained := func(s *story) *story {
-		s.recorded().holding(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
+		s.recorded().storing(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
 		s.target.Drop(group("g"), one)
-		return s.resync().in(time.Hour).holds("g "+two).reason("b", bridge.ReasonConflict, "deregistered")
+		return s.resync().in(time.Hour).stores("g "+two).reason("b", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"restart": func(s *story) {
 			s = drained(s).again()
-			s.has(a(), b()).in(time.Hour).holds("g " + two)
+			s.has(a(), b()).in(time.Hour).stores("g " + two)
 		},
 		"restart, source known late": func(s *story) {
 			s = drained(s).again()
-			s.starts().in(10*time.Second).has(a(), b()).in(time.Hour).holds("g " + two)
+			s.starts().in(10*time.Second).has(a(), b()).in(time.Hour).stores("g " + two)
 		},
 		"restart, source reports one by one": func(s *story) {
 			s = drained(s).again()
-			s.starts().in(10*time.Second).put(a()).in(time.Second).put(b()).in(time.Second).has(a(), b()).in(time.Hour).holds("g " + two)
+			s.starts().in(10*time.Second).put(a()).in(time.Second).put(b()).in(time.Second).has(a(), b()).in(time.Hour).stores("g " + two)
 		},
 		"another service of the group is added first": func(s *story) {
 			s = drained(s)
-			s.put(joined(service("0", "10.0.0.3:80"))).in(time.Hour).holds("g "+two, "g 10.0.0.3:80")
+			s.put(joined(service("0", "10.0.0.3:80"))).in(time.Hour).stores("g "+two, "g 10.0.0.3:80")
 		},
 	})
 }
@@ -128,13 +128,13 @@ func TestDrain_Replicas(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"a standby erases what the leader drained later": func(s *story) {
 			all := func() *registry.Service { return service("a", one, two, three) }
-			s.recorded().elected(leader(1)).holding(selfRegistered("a", one), selfRegistered("a", two)).has(all()).in(time.Minute)
+			s.recorded().elected(leader(1)).storing(selfRegistered("a", one), selfRegistered("a", two)).has(all()).in(time.Minute)
 			s.target.Drop(group("a"), one)
 			s.resync().in(time.Minute)
-			b := s.beside().elected(standby(1)).has(all()).in(time.Minute) // loads the record with one
+			b := s.anotherProcess().elected(standby(1)).has(all()).in(time.Minute) // loads the record with one
 			s.target.Drop(group("a"), two)
-			s.resync().in(time.Minute).holds("a " + three) // one and two are drained
-			left := service("a", two, three)               // the pod of one restarts
+			s.resync().in(time.Minute).stores("a " + three) // one and two are drained
+			left := service("a", two, three)                // the pod of one restarts
 			s.reports(left)
 			s.in(time.Second)
 			b.reports(left) // the standby sees it a moment later
@@ -142,18 +142,18 @@ func TestDrain_Replicas(t *testing.T) {
 			s.in(time.Minute)
 			s.is("records", s.records.drained(), 1)
 			s.stop()
-			b.becomes(leader(2)).in(time.Hour).holds("a " + three)
+			b.becomes(leader(2)).in(time.Hour).stores("a " + three)
 		},
 		"a standby that starts (rolling update) and two services": func(s *story) {
 			a := func() *registry.Service { return joined(service("a", two)) }
 			b := func() *registry.Service { return joined(service("b", one)) }
-			s.recorded().elected(leader(1)).holding(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
+			s.recorded().elected(leader(1)).storing(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
 			s.target.Drop(group("g"), one)
-			s.resync().in(time.Minute).holds("g " + two)
-			n := s.beside().elected(standby(1)).starts().in(2*time.Second).has(a(), b()).in(time.Minute)
+			s.resync().in(time.Minute).stores("g " + two)
+			n := s.anotherProcess().elected(standby(1)).starts().in(2*time.Second).has(a(), b()).in(time.Minute)
 			s.is("records", s.records.drained(), 1)
 			s.stop()
-			n.becomes(leader(2)).in(time.Hour).holds("g " + two)
+			n.becomes(leader(2)).in(time.Hour).stores("g " + two)
 		},
 	})
 }
@@ -163,9 +163,9 @@ func TestDrain_SlowRecords(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	both := func() *registry.Service { return service("a", one, two) }
 	drained := func(s *story) *story {
-		s.recorded().holding(selfRegistered("a", one)).has(both()).in(time.Minute)
+		s.recorded().storing(selfRegistered("a", one)).has(both()).in(time.Minute)
 		s.target.Drop(group("a"), one)
-		return s.resync().in(time.Hour).holds("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
+		return s.resync().in(time.Hour).stores("a "+two).reason("a", bridge.ReasonConflict, "deregistered")
 	}
 	stories(t, speed, map[string]func(*story){
 		"first reading fails once": func(s *story) {
@@ -174,14 +174,14 @@ func TestDrain_SlowRecords(t *testing.T) {
 			s.opts.Timeout = 500 * ms
 			s.has(both()).in(700 * ms)
 			s.records.late.Store(0)
-			s.in(time.Hour).holds("a " + two)
+			s.in(time.Hour).stores("a " + two)
 		},
 		"theirs alone cannot be read at first": func(s *story) {
 			s = drained(s).again()
 			s.records.lose("drained")
 			s.has(both()).in(3 * time.Second)
 			s.records.lose("")
-			s.in(time.Hour).holds("a " + two)
+			s.in(time.Hour).stores("a " + two)
 			reads := s.records.reads
 			s.in(time.Hour).is("further readings", s.records.reads-reads, 0)
 		},
@@ -190,7 +190,7 @@ func TestDrain_SlowRecords(t *testing.T) {
 			s.records.late.Store(int64(500 * ms))
 			s.has(both()).in(10 * time.Second)
 			s.records.late.Store(0)
-			s.in(time.Hour).holds("a " + two)
+			s.in(time.Hour).stores("a " + two)
 		},
 	})
 }
@@ -200,33 +200,33 @@ func TestDrain_Guard(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"last endpoint": func(s *story) {
 			const one, two = "10.0.0.1:80", "10.0.0.2:80"
-			s.recorded().holding(selfRegistered("a", one)).has(service("a", one, two), service("z", "10.0.9.9:80")).in(10 * time.Minute)
+			s.recorded().storing(selfRegistered("a", one)).has(service("a", one, two), service("z", "10.0.9.9:80")).in(10 * time.Minute)
 			s.target.Drop(group("a"), one)
-			s.resync().in(10*time.Minute).holds("a "+two, "z 10.0.9.9:80")
-			s.put(service("a", one)).in(20*time.Second).holds("a "+two, "z 10.0.9.9:80") // the last one waits for 30 s
+			s.resync().in(10*time.Minute).stores("a "+two, "z 10.0.9.9:80")
+			s.put(service("a", one)).in(20*time.Second).stores("a "+two, "z 10.0.9.9:80") // the last one waits for 30 s
 		},
 		"last endpoint, control: nothing drained": func(s *story) {
 			const two = "10.0.0.2:80"
 			s.recorded().has(service("a", two), service("z", "10.0.9.9:80")).in(10 * time.Minute)
-			s.put(service("a")).in(20*time.Second).holds("a "+two, "z 10.0.9.9:80")
+			s.put(service("a")).in(20*time.Second).stores("a "+two, "z 10.0.9.9:80")
 		},
 		"a mass removal": func(s *story) {
 			f := fleet(20, 2)
 			for i := range f {
 				s.recorded()
-				s.holding(selfRegistered(string(f[i].Name), f[i].Endpoints[0].Address()))
+				s.storing(selfRegistered(string(f[i].Name), f[i].Endpoints[0].Address()))
 			}
 			s.has(f...).in(10 * time.Minute)
 			for i := range f {
 				s.target.Drop(group(string(f[i].Name)), f[i].Endpoints[0].Address())
 			}
-			s.resync().in(10 * time.Minute).holdsN(20)
+			s.resync().in(10 * time.Minute).storesN(20)
 			for i := range 20 { // the source shows the drained endpoint of each alone
 				g := *f[i]
 				g.Endpoints = g.Endpoints[:1]
 				s.put(&g)
 			}
-			s.in(time.Hour).holdsN(20).hold()
+			s.in(time.Hour).storesN(20).hold()
 		},
 	})
 }
@@ -237,12 +237,12 @@ func TestDrain_Remedy(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"exclude, reload, include, reload": func(s *story) {
 			both := service("a", one, two)
-			s.recorded().holding(selfRegistered("a", one)).has(both).in(time.Minute)
+			s.recorded().storing(selfRegistered("a", one)).has(both).in(time.Minute)
 			s.target.Drop(group("a"), one)
-			s.resync().in(time.Minute).holds("a " + two)
+			s.resync().in(time.Minute).stores("a " + two)
 			s = s.again().reports().starts().in(20 * time.Second) // excluded: the table is complete before the loop starts
 			s.is("records", s.records.drained(), 0)
-			s.again().reports(both).starts().in(time.Minute).holds("a "+one, "a "+two)
+			s.again().reports(both).starts().in(time.Minute).stores("a "+one, "a "+two)
 		},
 	})
 }

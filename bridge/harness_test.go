@@ -118,13 +118,13 @@ func fleet(n, m int) []*registry.Service {
 	return out
 }
 
-func stored(services ...*registry.Service) (held []registry.Stored) {
+func stored(services ...*registry.Service) (list []registry.Stored) {
 	for _, s := range services {
 		for _, e := range s.Endpoints {
-			held = append(held, mine(string(s.Name), e.Address()))
+			list = append(list, mine(string(s.Name), e.Address()))
 		}
 	}
-	return held
+	return list
 }
 
 func mine(g, addr string) registry.Stored {
@@ -202,8 +202,8 @@ func (s *story) recorded() *story {
 	return s
 }
 
-func (s *story) holding(held ...registry.Stored) *story {
-	s.target.Set(held...)
+func (s *story) storing(list ...registry.Stored) *story {
+	s.target.Set(list...)
 	return s
 }
 
@@ -266,8 +266,8 @@ func background(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// beside returns another process over the same target, which has not started.
-func (s *story) beside() *story {
+// anotherProcess returns another process over the same target, which has not started.
+func (s *story) anotherProcess() *story {
 	next := newStory(s.T).bridge("b", s.bridges[0].Guard)
 	if next.target = s.target; s.records != nil {
 		next.records = &recorder{fake: s.target, records: s.records.records}
@@ -277,7 +277,7 @@ func (s *story) beside() *story {
 
 func (s *story) again() *story {
 	s.stop()
-	return s.beside()
+	return s.anotherProcess()
 }
 
 func (s *story) table() *registry.Table { return s.tables[s.bridges[0].Name] }
@@ -368,7 +368,7 @@ func (s *story) says(what, got, want string) *story {
 	return s
 }
 
-func (s *story) holds(want ...string) *story {
+func (s *story) stores(want ...string) *story {
 	s.Helper()
 	got := []string{}
 	for _, e := range s.target.Entries() {
@@ -377,7 +377,7 @@ func (s *story) holds(want ...string) *story {
 	return s.is("Entries()", got, append([]string{}, want...))
 }
 
-func (s *story) holdsN(want int) *story {
+func (s *story) storesN(want int) *story {
 	s.Helper()
 	return s.is("len(Entries())", len(s.target.Entries()), want)
 }
@@ -520,8 +520,8 @@ func seconds(list ...float64) (at []time.Duration) {
 
 func (s *story) writes() int { return int(s.target.writes.Load()) }
 
-// quiets waits for the loop to be quiet, for at most d.
-func (s *story) quiets(d time.Duration) (bridge.Status, time.Duration, error) {
+// awaitsIdle waits for the loop to be idle, for at most d.
+func (s *story) awaitsIdle(d time.Duration) (bridge.Status, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()
 	start := time.Now()

@@ -29,19 +29,19 @@ func TestHold(t *testing.T) {
 	ends := func(lost int, confirm time.Duration, want string) func(*story) {
 		return func(s *story) {
 			s.bridges[0].Guard.Confirm = confirm
-			s.standard(20).loses(0, lost).in(2 * time.Minute).dials(fleet(20, 2)[lost:]...).in(time.Hour).holdsN(40)
+			s.standard(20).loses(0, lost).in(2 * time.Minute).dials(fleet(20, 2)[lost:]...).in(time.Hour).storesN(40)
 			s.is("release", s.hold().Release, want)
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"approval lets exactly its set go": func(s *story) {
 			id := s.losesTen().hold().ID
-			s.approves().in(31 * time.Second).holdsN(20).noHold()
+			s.approves().in(31 * time.Second).storesN(20).noHold()
 			e := s.emitted(bridge.EventRelease)
 			s.is("release", []string{e[0].Subject, e[0].Why}, []string{id, "approved by ann"}).says("log", s.log.String(), "approved by ann")
 			last := s.emitted(bridge.EventApplied)
 			s.is("cause", last[len(last)-1].Changes[0].Cause, "hold "+id+" ended: approved by ann")
-			s.put(service("s15", "10.0.15.1:80")).in(time.Second).holdsN(19) // what was approved does not count
+			s.put(service("s15", "10.0.15.1:80")).in(time.Second).storesN(19) // what was approved does not count
 		},
 		"events of a hold": func(s *story) {
 			id := s.losesTen().hold().ID
@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 			before := s.losesTen().hold()
 			s.unknown("*", errLost).in(time.Minute).same(before).unknown("*", nil).in(time.Minute)
 			s.is("releases", len(s.emitted(bridge.EventRelease)), 0).unknown("*", errLost).in(time.Minute).approves()
-			s.in(time.Hour).holdsN(40).unknown("*", nil).in(time.Minute).holdsN(20).noHold() // the decision counts by then
+			s.in(time.Hour).storesN(40).unknown("*", nil).in(time.Minute).storesN(20).noHold() // the decision counts by then
 		},
 		"an id of a set that changed": func(s *story) {
 			id := s.losesTen().hold().ID
@@ -76,7 +76,7 @@ func TestHold(t *testing.T) {
 			for _, err := range []error{s.loop.Approve(s.Context(), id, "ann"), s.loop.Deny(s.Context(), id, "ann")} {
 				s.is("decision", errors.Is(err, bridge.ErrNoHold), true)
 			}
-			s.in(time.Hour).holdsN(40)
+			s.in(time.Hour).storesN(40)
 			s.has(fleet(20, 2)...).in(time.Second).noHold()
 			s.logged("mode=enforce hold="+id+" ", 1).logged("hold="+h.ID+" began_as="+id+" ", 1) // one id leads to its begin and its end
 		},
@@ -94,8 +94,8 @@ func TestHold(t *testing.T) {
 			for range 60 {
 				s.in(time.Minute).has(rest()...)
 			}
-			s.holdsN(40).is("asked", asked.Load(), int32(12))
-			s.dials(rest()...).in(59 * time.Second).holdsN(40).in(32 * time.Second).holdsN(20).noHold()
+			s.storesN(40).is("asked", asked.Load(), int32(12))
+			s.dials(rest()...).in(59 * time.Second).storesN(40).in(32 * time.Second).storesN(20).noHold()
 		},
 	})
 }
@@ -108,20 +108,20 @@ func TestHold_Unjudged(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a replica that leads again": func(s *story) {
 			s.elected(leader(1)).has(fleet(100, 1)...).in(20 * time.Minute).becomes(standby(2))
-			s.holding(stored(fleet(100, 6)...)...).has(fleet(100, 6)...).in(10 * time.Minute)
+			s.storing(stored(fleet(100, 6)...)...).has(fleet(100, 6)...).in(10 * time.Minute)
 			s.has(fleet(100, 1)...).in(2 * time.Hour) // held by the other
-			s.becomes(leader(3)).in(5 * time.Minute).holdsN(600).hold()
+			s.becomes(leader(3)).in(5 * time.Minute).storesN(600).hold()
 		},
 		"what settled before its source was away": func(s *story) {
 			s.standard(100).fail(down).has(all[1:]...).in(2 * time.Minute).fail(failing(memory.OpWrite, errDown)).in(2 * time.Minute)
-			s.stale(errLost).in(time.Minute).fail(nil).in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
-			s.in(2 * time.Minute).holdsN(198)
+			s.stale(errLost).in(time.Minute).fail(nil).in(time.Minute).dials(all[1:]...).in(50 * time.Second).storesN(200)
+			s.in(2 * time.Minute).storesN(198)
 		},
 		"a source that can report a part": func(s *story) {
 			s.standard(100).loses(0, 40).in(9 * time.Minute)
-			h := scopes(s, errLost).dials(all[40:]...).in(10 * time.Minute).holdsN(186).hold()
+			h := scopes(s, errLost).dials(all[40:]...).in(10 * time.Minute).storesN(186).hold()
 			s.is("entries held", len(h.Entries), 66)
-			scopes(s, nil).in(59 * time.Second).holdsN(186).in(12 * time.Second).holdsN(120)
+			scopes(s, nil).in(59 * time.Second).storesN(186).in(12 * time.Second).storesN(120)
 		},
 	})
 }

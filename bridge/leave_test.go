@@ -66,11 +66,11 @@ func TestLeave(t *testing.T) {
 		},
 		"it goes once the other's stands": func(s *story) {
 			has(s, overlap).delete("a").in(300 * ms)
-			s.holding(theirs("a", "10.0.0.1:80")).in(300*ms).is("a", of(s, "a"), []string{other})
+			s.storing(theirs("a", "10.0.0.1:80")).in(300*ms).is("a", of(s, "a"), []string{other})
 		},
 		"the other's in its place is no drift": func(s *story) {
 			has(s, memory.Options{}).delete("a").in(300 * ms)
-			s.holding(theirs("a", "10.0.0.1:80")).in(5*time.Minute).is("a", of(s, "a"), []string{other})
+			s.storing(theirs("a", "10.0.0.1:80")).in(5*time.Minute).is("a", of(s, "a"), []string{other})
 			s.is("drift", s.count(bridge.ObservedDrift, ""), 0).inSync(true)
 		},
 		"it is claimed again": func(s *story) {

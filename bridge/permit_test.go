@@ -17,9 +17,9 @@ func before(g, addr string) registry.Stored {
 	return h
 }
 
-// TestPermit_Overlap has a target that leaves what is replaced for three seconds:
+// TestWrite_Overlap has a target that leaves what is replaced for three seconds:
 // consumers of some formats have no provider where an entry is replaced at once.
-func TestPermit_Overlap(t *testing.T) {
+func TestWrite_Overlap(t *testing.T) {
 	overlaps := func(s *story) *story {
 		s.target = newFake(memory.Options{Overlap: 3 * time.Second})
 		return s
@@ -37,14 +37,14 @@ func TestPermit_Overlap(t *testing.T) {
 			var services []*registry.Service
 			for i := range 40 {
 				name, addr := fmt.Sprint("s", i), fmt.Sprintf("10.0.0.%d:80", i)
-				s.holding(mine(name, addr), before(name, addr))
+				s.storing(mine(name, addr), before(name, addr))
 				services = append(services, service(name, addr))
 			}
-			s.has(services...).in(2*time.Second).holdsN(80).in(3*time.Second).holdsN(40).noHold().wrote(0, 40)
+			s.has(services...).in(2*time.Second).storesN(80).in(3*time.Second).storesN(40).noHold().wrote(0, 40)
 			s.is("drift and conflicts", s.count(bridge.ObservedDrift, "")+s.count(bridge.ObservedConflict, ""), 0)
 		},
 		"what was replaced before the source is known": func(s *story) {
-			overlaps(s).holding(mine("a", "10.0.0.1:80"), before("a", "10.0.0.1:80")).starts().in(time.Hour).holdsN(2)
+			overlaps(s).storing(mine("a", "10.0.0.1:80"), before("a", "10.0.0.1:80")).starts().in(time.Hour).storesN(2)
 		},
 		"a value that comes back meanwhile": func(s *story) {
 			replaces(s).in(time.Second).weighs(1, 2).put(service("a", "10.0.0.1:80*1"))
@@ -54,8 +54,8 @@ func TestPermit_Overlap(t *testing.T) {
 		"an endpoint that goes meanwhile": func(s *story) {
 			others := []*registry.Service{service("b", "10.0.1.1:80", "10.0.1.2:80"), service("c", "10.0.2.1:80"), service("d", "10.0.3.1:80")}
 			overlaps(s).has(append(others, service("a", "10.0.0.1:80*1"))...).in(2 * time.Hour).put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).holdsN(6).delete("a").in(20*time.Second).holdsN(6).reason("a", bridge.ReasonWaiting, "the last endpoint of its service; waits for guard.lastEndpoint")
-			s.in(20 * time.Second).holdsN(4).noHold()
+			s.in(time.Second).storesN(6).delete("a").in(20*time.Second).storesN(6).reason("a", bridge.ReasonWaiting, "the last endpoint of its service; waits for guard.lastEndpoint")
+			s.in(20 * time.Second).storesN(4).noHold()
 		},
 		"one that changes all the time has few": func(s *story) {
 			overlaps(s).has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
@@ -76,12 +76,12 @@ func TestPermit_Overlap(t *testing.T) {
 	})
 }
 
-// TestPermit_Exclusive has two services that mean different things claim one host in
+// TestWrite_Exclusive has two services that mean different things claim one host in
 // the mesh; the first has it.
-func TestPermit_Exclusive(t *testing.T) {
-	holds := func(s *story, addr string) *story {
+func TestWrite_Exclusive(t *testing.T) {
+	stores := func(s *story, addr string) *story {
 		s.Helper()
-		return s.holds("host ", "host "+addr, "other ", "other 10.8.8.8:80")
+		return s.stores("host ", "host "+addr, "other ", "other 10.8.8.8:80")
 	}
 	begin := func(s *story) *story {
 		s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
@@ -94,45 +94,45 @@ func TestPermit_Exclusive(t *testing.T) {
 			return entries, err
 		}
 		s.has(service("a", "10.0.0.1:80"), service("z", "10.9.9.9:80"), service("other", "10.8.8.8:80")).in(time.Minute)
-		return holds(s, "10.0.0.1:80")
+		return stores(s, "10.0.0.1:80")
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a restart of its only instance": func(s *story) {
 			begin(s).put(service("a")).in(29*time.Second).reason("z", bridge.ReasonWaiting, "another service has the host")
-			holds(holds(s, "10.0.0.1:80").put(service("a", "10.0.0.1:80")).in(time.Hour), "10.0.0.1:80")
+			stores(stores(s, "10.0.0.1:80").put(service("a", "10.0.0.1:80")).in(time.Hour), "10.0.0.1:80")
 		},
 		"a replaced instance": func(s *story) {
-			holds(begin(s).put(service("a")).in(20*time.Second).put(service("a", "10.0.0.2:80")).in(time.Second), "10.0.0.2:80")
+			stores(begin(s).put(service("a")).in(20*time.Second).put(service("a", "10.0.0.2:80")).in(time.Second), "10.0.0.2:80")
 		},
 		"after its wait the other has the host": func(s *story) {
 			writes := begin(s).writes()
-			holds(s.delete("a").in(29*time.Second), "10.0.0.1:80")
-			holds(s.in(2*time.Second), "10.9.9.9:80").noHold().is("writes", s.writes()-writes, 1)
+			stores(s.delete("a").in(29*time.Second), "10.0.0.1:80")
+			stores(s.in(2*time.Second), "10.9.9.9:80").noHold().is("writes", s.writes()-writes, 1)
 		},
 		"not while it is unknown": func(s *story) {
-			holds(begin(s).delete("a").unknown("a", errDown).in(time.Hour), "10.0.0.1:80")
+			stores(begin(s).delete("a").unknown("a", errDown).in(time.Hour), "10.0.0.1:80")
 		},
 	})
 }
 
-// TestPermit_Head has groups with an entry of their own, which goes last.
-func TestPermit_Head(t *testing.T) {
+// TestWrite_Head has groups with an entry of their own, which goes last.
+func TestWrite_Head(t *testing.T) {
 	begin := func(s *story) *story {
 		s.bridges[0].Project = headed
 		return s
 	}
 	stories(t, timed(), map[string]func(*story){
 		"it is no endpoint": func(s *story) {
-			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a ", "a 10.0.0.1:80")
-			s.put(service("a")).in(20*time.Second).holds("a ", "a 10.0.0.1:80").in(20 * time.Second).holds("a ")
+			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).stores("a ", "a 10.0.0.1:80")
+			s.put(service("a")).in(20*time.Second).stores("a ", "a 10.0.0.1:80").in(20 * time.Second).stores("a ")
 		},
 		"a restart leaves it for the window": func(s *story) {
-			begin(s).holding(mine("a", registry.HeadKey), mine("a", "10.0.0.1:80")).reports().starts()
-			s.in(5 * time.Minute).holds("a ").in(50 * time.Minute).holds("a ").in(10 * time.Minute).holds()
+			begin(s).storing(mine("a", registry.HeadKey), mine("a", "10.0.0.1:80")).reports().starts()
+			s.in(5 * time.Minute).stores("a ").in(50 * time.Minute).stores("a ").in(10 * time.Minute).stores()
 		},
 		"it stays as long as an endpoint": func(s *story) {
 			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).delete("a")
-			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80").in(20 * time.Second).holds()
+			s.in(20*time.Second).stores("a ", "a 10.0.0.1:80").in(20 * time.Second).stores()
 		},
 	})
 }
@@ -156,7 +156,7 @@ func TestServing(t *testing.T) {
 			completed(s.stale(nil).in(time.Hour), target, 1, 7)
 		},
 		"it does not wait for deletions": func(s *story) {
-			s.holding(mine("s0", "10.9.9.9:80"))
+			s.storing(mine("s0", "10.9.9.9:80"))
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Second), target, 1, 7)
 		},
@@ -169,7 +169,7 @@ func TestServing(t *testing.T) {
 			}
 			s.target.delay = time.Second
 			begin(s.reports(fleet(3, 2)...))
-			s.in(time.Minute).holdsN(6)
+			s.in(time.Minute).storesN(6)
 		},
 	})
 }

@@ -33,7 +33,7 @@ func TestRecords_Wait(t *testing.T) {
 			s.recorded().has(fleet(100, 3)...).in(time.Minute)
 			s.records.late.Store(int64(look / 3))
 			s.table().Apply(fleet(100, 2), nil)
-			s.in(2 * look / 3).holdsN(300).in(look / 3).holdsN(200)
+			s.in(2 * look / 3).storesN(300).in(look / 3).storesN(200)
 		},
 		"a further loss in the same record puts none back": func(s *story) {
 			const n, every = 128, 100 * ms // two services in each record
@@ -47,35 +47,35 @@ func TestRecords_Wait(t *testing.T) {
 					s.Fatalf("s%d waits for its record after two were stored", first)
 				}
 			}
-			s.in(2 * look).holdsN(2 * n).inSync(true)
+			s.in(2 * look).storesN(2 * n).inSync(true)
 		},
 		"it waits for its own text alone": func(s *story) {
-			slow(s).put(of("b", 1, 3)).in(look + look/3).holdsN(42) // its record is renewed once it is gone
-			s.put(of("a", 1, 40)).in(look/3 - 1).holdsN(42).in(1).holdsN(41)
+			slow(s).put(of("b", 1, 3)).in(look + look/3).storesN(42) // its record is renewed once it is gone
+			s.put(of("a", 1, 40)).in(look/3 - 1).storesN(42).in(1).storesN(41)
 		},
 		"one that waits is due": func(s *story) {
-			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "its loss is being recorded")
+			slow(s).put(of("b", 1, 3)).in(time.Second).storesN(43).inSync(false).reason("b", bridge.ReasonPending, "its loss is being recorded")
 			st := s.status()
 			s.is("groups due", st.Queue, 1).is("since", st.OldestDue, time.Second).is("reason of a", s.of("a").Reason, bridge.ReasonSynced)
-			s.in(look).holdsN(42).inSync(true).is("groups due", s.status().Queue, 0)
+			s.in(look).storesN(42).inSync(true).is("groups due", s.status().Queue, 0)
 		},
 		"one that waits is due though nobody knows who claimed it": func(s *story) {
 			s = s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).again()
 			s.has(of("a", 0, 40), of("b", 1, 3)).in(50 * time.Second).inSync(true)
 			s.records.late.Store(int64(look / 3))
-			s.in(11*time.Second).holdsN(43).inSync(false).is("groups due", s.status().Queue, 1)
-			s.in(look).holdsN(42).inSync(true)
+			s.in(11*time.Second).storesN(43).inSync(false).is("groups due", s.status().Queue, 1)
+			s.in(look).storesN(42).inSync(true)
 		},
 		"without its record none goes": func(s *story) {
 			slow(s).records.away.Store(true)
-			s.put(of("b", 1, 3)).in(time.Hour).holdsN(43).inSync(false).is("groups due", s.status().Queue, 1)
+			s.put(of("b", 1, 3)).in(time.Hour).storesN(43).inSync(false).is("groups due", s.status().Queue, 1)
 			s.records.away.Store(false)
-			s.in(10 * time.Second).holdsN(42).inSync(true)
+			s.in(10 * time.Second).storesN(42).inSync(true)
 		},
 		"what is refused delays nothing": func(s *story) {
 			s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).records.full.Store(true)
 			for n := range 10 {
-				s.put(of("a", n+1, 40)).in(time.Second).holdsN(3 + 39 - n).inSync(true)
+				s.put(of("a", n+1, 40)).in(time.Second).storesN(3 + 39 - n).inSync(true)
 			}
 			s.logged("not authenticated", 1).says("unrecorded", s.status().Unrecorded, "not authenticated")
 		},

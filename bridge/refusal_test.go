@@ -27,22 +27,22 @@ func TestRefusal(t *testing.T) {
 		"delays no other change of its group": func(s *story) {
 			s.picks("10.9")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", bad), service("b", "10.0.0.1:80")).in(2 * time.Second)
-			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad).reason("b", bridge.ReasonSynced, "")
+			s.stores("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad).reason("b", bridge.ReasonSynced, "")
 			st := s.inSync(false).status()
 			s.is("owned and queue", []int{st.Owned, st.Queue}, []int{3, 0})
-			_, _, err := s.quiets(time.Minute)
+			_, _, err := s.awaitsIdle(time.Minute)
 			s.is("AwaitIdle()", err, nil).delete("b")
-			s.put(service("a", "10.0.0.2:80", "10.0.0.3:80", bad)).in(time.Second).holds("a 10.0.0.2:80", "a 10.0.0.3:80")
-			s.put(service("a", "10.0.0.3:80*5", bad)).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, bad)
-			s.put(service("a", "10.0.0.3:80*5")).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")
+			s.put(service("a", "10.0.0.2:80", "10.0.0.3:80", bad)).in(time.Second).stores("a 10.0.0.2:80", "a 10.0.0.3:80")
+			s.put(service("a", "10.0.0.3:80*5", bad)).in(time.Second).stores("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, bad)
+			s.put(service("a", "10.0.0.3:80*5")).in(time.Second).stores("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"a refused replacement": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			p := s.picks("10.9")
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute).put(service("a", bad))
-			s.in(5*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad)
+			s.in(5*time.Second).stores("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad)
 			p.accept()
-			s.in(31*time.Second).holds("a "+bad, "b 10.0.0.1:80")
+			s.in(31*time.Second).stores("a "+bad, "b 10.0.0.1:80")
 		},
 		"all is tried at the slowest rate": func(s *story) {
 			p := s.picks("10.9")
@@ -51,7 +51,7 @@ func TestRefusal(t *testing.T) {
 			s.in(5*time.Minute).between("writes", s.writes()-before, 9, 11) // Retry.Max is 30 s
 			s.is("events", len(s.emitted(bridge.EventRefused)), 1)
 			p.accept()
-			s.in(31*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
+			s.in(31*time.Second).stores("a 10.0.0.1:80", "a "+bad, "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"later refusals delay no earlier one": func(s *story) {
 			p := s.picks("10.9")
@@ -60,39 +60,39 @@ func TestRefusal(t *testing.T) {
 				s.put(service("a", bad, "10.0.0.1:80", fmt.Sprintf("10.9.1.%d:80", i))).in(4 * time.Second)
 			}
 			p.accept()
-			s.in(10*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
+			s.in(10*time.Second).stores("a 10.0.0.1:80", "a "+bad, "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"no key is named": func(s *story) {
 			p := s.picks("10.0.0.5")
 			p.unnamed = true
-			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
+			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).stores().reason("a", bridge.ReasonRefused, "something of it")
 			s.between("writes", s.writes(), 1, 3).put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
-			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
-			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
+			s.in(time.Second).stores("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
+			s.in(30*time.Second).stores("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"no key is named, and one was withdrawn": func(s *story) {
 			p := s.picks("10.0.0.5")
 			p.unnamed = true
 			s.has(service("a", "10.0.0.3:80", "10.0.0.4:80")).in(time.Second).put(service("a", "10.0.0.4:80", "10.0.0.5:80"))
-			s.in(time.Second).holds("a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "something of it")
-			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
+			s.in(time.Second).stores("a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "something of it")
+			s.put(service("a", "10.0.0.4:80")).in(time.Second).stores("a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"a refused update refers to what it referred to": func(s *story) {
 			p := s.picks("none")
 			s.has(with(service("a", "10.0.0.1:80"), "part", "r1")).in(time.Second)
 			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
-			s.put(with(service("a", "10.0.0.1:80*5"), "part", "r2")).in(time.Hour).holds("a #r1", "a #r2", "a 10.0.0.1:80")
+			s.put(with(service("a", "10.0.0.1:80*5"), "part", "r2")).in(time.Hour).stores("a #r1", "a #r2", "a 10.0.0.1:80")
 			p.accept()
-			s.in(2*time.Minute).holds("a #r2", "a 10.0.0.1:80")
+			s.in(2*time.Minute).stores("a #r2", "a 10.0.0.1:80")
 		},
 		"a refused deletion delays no other": func(s *story) {
 			p := s.picks("none")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(2 * time.Second)
 			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
 			s.put(service("a", "10.0.0.3:80", "10.0.0.4:80")).in(time.Second)
-			s.holds("a 10.0.0.1:80", "a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "10.0.0.1:80")
+			s.stores("a 10.0.0.1:80", "a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "10.0.0.1:80")
 			p.accept()
-			s.in(30*time.Second).holds("a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
+			s.in(30*time.Second).stores("a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"a refused update is no loss": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
@@ -107,9 +107,9 @@ func TestRefusal(t *testing.T) {
 		},
 		"a group that cannot be read": func(s *story) {
 			s.bridges[0].Guard = timed()
-			s.holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
+			s.storing(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
 			s.fail(failing(memory.OpRead, fmt.Errorf("%w: no permission", registry.ErrRefused), "secret"))
-			s.has(service("secret", "10.0.0.3:80")).in(2 * time.Minute).holds("secret 10.0.0.2:80")
+			s.has(service("secret", "10.0.0.3:80")).in(2 * time.Minute).stores("secret 10.0.0.2:80")
 			s.reason("secret", bridge.ReasonRefused, "no permission")
 		},
 	})
@@ -121,12 +121,12 @@ func TestRefusal_Joined(t *testing.T) {
 	joined := func(policy bridge.Policy, left ...string) func(*story) {
 		return func(s *story) {
 			s.bridges[0].Policy = policy
-			f := s.holding(mine("a", "10.0.0.1:80")).target
+			f := s.storing(mine("a", "10.0.0.1:80")).target
 			f.read = func(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
-				held, err := f.Target.Read(ctx, g)
-				return append(held, registry.Stored{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
+				list, err := f.Target.Read(ctx, g)
+				return append(list, registry.Stored{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
 			}
-			s.has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).stores(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
@@ -148,7 +148,7 @@ func TestLoop_ReadBack(t *testing.T) {
 			}})
 			s.forgetful(0).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
 			edits.Store(true)
-			s.holding(mine("a", "10.0.0.1:80"))
+			s.storing(mine("a", "10.0.0.1:80"))
 			s.in(time.Hour).reason("a", bridge.ReasonRefused, "other values than were written")
 			list := s.emitted()
 			s.between("events", len(list), 2, 4).says("last event", list[len(list)-1].Why, "console")
@@ -164,10 +164,10 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.is("events", len(list), 1).says("why", list[0].Why, "another process of this owner").says("subject", list[0].Subject, "a")
 			before := s.writes()
 			s.in(time.Hour).between("writes in an hour", s.writes()-before, 1, 130).fail(nil).in(s.opts.Refresh)
-			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			s.stores("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"what was confirmed and is not there": func(s *story) {
-			s.forgetful(1).has(service("a", "10.0.0.1:80")).in(900 * ms).holds().in(200 * ms).holds("a 10.0.0.1:80")
+			s.forgetful(1).has(service("a", "10.0.0.1:80")).in(900 * ms).stores().in(200 * ms).stores("a 10.0.0.1:80")
 			s.in(time.Minute).is("reads", s.when(memory.OpRead, "a"), seconds(1, 3)) // after each write, and no more
 		},
 		"one that never keeps anything": func(s *story) {
@@ -191,7 +191,7 @@ func TestLoop_ReadBack(t *testing.T) {
 				s.is("writes and reads", []int{c.Writes - was.Writes, c.Reads - was.Reads}, []int{writes, reads})
 			}
 			s.target.Expire()
-			s.in(150 * ms).holdsN(16)
+			s.in(150 * ms).storesN(16)
 			calls(8, 0)
 			all := s.emitted(bridge.EventApplied)
 			last := all[len(all)-1]

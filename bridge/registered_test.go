@@ -21,11 +21,11 @@ func TestRegistered(t *testing.T) {
 	asB := one + " registers itself as test:/b " + one + ", not as test:/a " + one
 	stories(t, speed, map[string]func(*story){
 		"before the source is known": func(s *story) {
-			s.holding(selfRegistered("b", one)).has().in(time.Minute).put(service("a", one, two))
+			s.storing(selfRegistered("b", one)).has().in(time.Minute).put(service("a", one, two))
 			warns(s.in(time.Second).inSync(true), asB)
 		},
 		"several, of which some take themselves off": func(s *story) {
-			s.holding(selfRegistered("b", one), selfRegistered("b", two)).has(service("a", one, two)).in(time.Second)
+			s.storing(selfRegistered("b", one), selfRegistered("b", two)).has(service("a", one, two)).in(time.Second)
 			warns(s, one+" and another address register themselves as test:/b "+one+", not as test:/a "+one)
 			s.target.Drop(group("b"), two)
 			warns(s.in(time.Hour), asB)
@@ -33,7 +33,7 @@ func TestRegistered(t *testing.T) {
 			warns(s.in(time.Hour), "")
 		},
 		"the rule is corrected": func(s *story) {
-			s.holding(selfRegistered("b", one)).has(service("a", one)).in(time.Second)
+			s.storing(selfRegistered("b", one)).has(service("a", one)).in(time.Second)
 			warns(s, asB)
 			s.put(service("a", two)).in(time.Second)
 			warns(s, "")
@@ -55,31 +55,31 @@ func TestRegistered(t *testing.T) {
 			}
 			own := selfRegistered("b", one)
 			own.Entry = exclusive(own.Entry)
-			s.holding(own).has(service("a", one)).in(time.Second)
+			s.storing(own).has(service("a", one)).in(time.Second)
 			warns(s, asB)
 		},
 		"in a target where providers cannot register themselves": func(s *story) {
-			s.holding(selfRegistered("a", two), selfRegistered("b", one)).starts(sessionless{s.target}).has(service("a", one)).in(time.Minute)
+			s.storing(selfRegistered("a", two), selfRegistered("b", one)).starts(sessionless{s.target}).has(service("a", one)).in(time.Minute)
 			warns(s, "")
 			s.is("others", s.of("a").Others == nil, true)
 		},
 		"of another owner": func(s *story) {
-			s.holding(theirs("b", one)).has(service("a", one)).in(time.Minute)
+			s.storing(theirs("b", one)).has(service("a", one)).in(time.Minute)
 			warns(s, "")
 		},
 		"others beside it": func(s *story) {
-			s.holding(selfRegistered("a", two)).has(service("a", one)).in(time.Minute)
+			s.storing(selfRegistered("a", two)).has(service("a", one)).in(time.Minute)
 			warns(s, "")
 			others := s.of("a").Others
 			s.is("others", others != nil && others.Entries == 1 && others.Some[0] == "test:/a "+two, true)
 		},
 		"what contradicts it is watched": func(s *story) {
 			w := s.watched()
-			s.holding(selfRegistered("b", one)).starts(w).has().in(time.Hour)
+			s.storing(selfRegistered("b", one)).starts(w).has().in(time.Hour)
 			w.groups.take()
 			s.put(service("a", one, two)).in(time.Second)
 			warns(s, asB)
-			s.holding(selfRegistered("b", two))
+			s.storing(selfRegistered("b", two))
 			w.changes.add(group("b"))
 			w.changed <- struct{}{}
 			s.in(time.Second).is("addresses", s.of("a").Registered[0].Addresses, 2)

@@ -40,7 +40,7 @@ func TestLoop_Summary(t *testing.T) {
 			s.is("scopes", s.loop.Summary().Bridges[0].Scopes, 3)
 		},
 		"is there before the loop runs": func(s *story) {
-			loop := s.holding().new(s.target)
+			loop := s.storing().new(s.target)
 			for _, got := range []bridge.Status{loop.Summary(), loop.Status()} {
 				s.is("status", []any{got.Target, got.Owner, got.Listed, got.InSync(), len(got.Services)}, []any{"memory", "me", false, false, 0})
 			}
@@ -52,7 +52,7 @@ func TestLoop_Summary(t *testing.T) {
 			s.in(2*time.Minute).is("services", s.loop.Summary().Counts.Services, 4)
 		},
 		"counts holds and conflicts": func(s *story) {
-			s.holding(theirs("s3", "10.0.3.1:80")).has(fleet(40, 1)...).in(10*time.Minute).loses(10, 20).in(time.Minute)
+			s.storing(theirs("s3", "10.0.3.1:80")).has(fleet(40, 1)...).in(10*time.Minute).loses(10, 20).in(time.Minute)
 			c := s.loop.Summary().Counts
 			s.is("holds and conflicts", []int{c.Holds, c.Conflicts}, []int{1, 1})
 			s.between("seconds held", int(time.Since(c.HeldSince).Seconds()), 30, 60)
@@ -90,7 +90,7 @@ func TestLoop_Status(t *testing.T) {
 		"finds who shares a group": func(s *story) {
 			one, two, other := service("one", "10.0.0.1:80"), service("two", "10.0.0.9:80"), service("else", "10.0.0.8:80")
 			one.Application, two.Application = "app", "app"
-			s.holding(theirs("app", "10.0.0.9:80"), theirs("else", "10.0.0.8:80")).has(one, two, other).in(time.Minute)
+			s.storing(theirs("app", "10.0.0.9:80"), theirs("else", "10.0.0.8:80")).has(one, two, other).in(time.Minute)
 			s.logged(`msg="claim refused"`, 1) // of two
 			for query, names := range map[string]map[registry.Name]bool{"one": {"one": true}, "app": nil, group("app").String(): nil} {
 				st := s.loop.Status().Find(names, called(query))
@@ -112,7 +112,7 @@ func TestLoop_Status(t *testing.T) {
 			s.put(service("b", "10.0.0.1:80")).in(time.Second).is("nothing", s.status().Bridges[0].Nothing, "")
 		},
 		"says what stays and until when": func(s *story) {
-			s.holding(append(stored(fleet(20, 1)...), mine("old", "10.9.9.9:80"), mine("older", "10.9.9.8:80"))...).has(append(fleet(20, 1), service("a", "10.0.0.1:80", "10.0.0.2:80"))...).in(10 * time.Second)
+			s.storing(append(stored(fleet(20, 1)...), mine("old", "10.9.9.9:80"), mine("older", "10.9.9.8:80"))...).has(append(fleet(20, 1), service("a", "10.0.0.1:80", "10.0.0.2:80"))...).in(10 * time.Second)
 			until := s.begin.Add(time.Minute)
 			st := s.loop.Status().Find(nil, called("old"))
 			s.is("kept", st.Kept, []bridge.Kept{{
@@ -152,7 +152,7 @@ func TestLoop_AppliedEvents(t *testing.T) {
 			s.is("updated", []string{u.Op, u.Before, u.After}, []string{"update", `{"weight":0}`, `{"weight":7}`})
 		},
 		"an orphan of an earlier process": func(s *story) {
-			e := applied(s.holding(mine("old", "10.0.0.9:80")).has().in(time.Hour), 1)
+			e := applied(s.storing(mine("old", "10.0.0.9:80")).has().in(time.Hour), 1)
 			s.is("deleted", []string{e.Changes[0].Op, e.Changes[0].Cause}, []string{"delete", "no bridge has claimed it since the start"})
 		},
 		"of a large batch the deletions": func(s *story) {

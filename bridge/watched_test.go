@@ -48,30 +48,30 @@ func (w *watched) loses() {
 	}
 }
 
-// TestWatched_GroupsOfOurs has somebody delete an entry: it is written again at once,
+// TestWatched_OurGroups has somebody delete an entry: it is written again at once,
 // whenever its service came.
-func TestWatched_GroupsOfOurs(t *testing.T) {
+func TestWatched_OurGroups(t *testing.T) {
 	const a = "10.0.0.1:80"
 	stories(t, speed, map[string]func(*story){
 		"of a service that was there at the start": func(s *story) {
 			w := s.watched()
-			s.holding(mine("a", a)).starts(w).has(service("a", a)).in(10 * time.Second)
+			s.storing(mine("a", a)).starts(w).has(service("a", a)).in(10 * time.Second)
 			w.loses()
-			s.in(time.Second).holds("a " + a)
+			s.in(time.Second).stores("a " + a)
 		},
 		"of a service that came later": func(s *story) {
 			w := s.watched()
 			s.starts(w).has().in(10 * time.Second)
-			s.put(service("a", a)).in(time.Second).holds("a " + a)
+			s.put(service("a", a)).in(time.Second).stores("a " + a)
 			w.loses()
-			s.in(time.Second).holds("a " + a)
+			s.in(time.Second).stores("a " + a)
 		},
 		"of a service that came to a group of others": func(s *story) {
 			w := s.watched()
-			s.holding(theirs("a", "10.0.0.2:80")).starts(w).has().in(10 * time.Second)
+			s.storing(theirs("a", "10.0.0.2:80")).starts(w).has().in(10 * time.Second)
 			s.put(service("a", a)).in(time.Second)
 			w.loses()
-			s.in(time.Second).holds("a "+a, "a 10.0.0.2:80")
+			s.in(time.Second).stores("a "+a, "a 10.0.0.2:80")
 		},
 		"of a service of which a part is refused": func(s *story) {
 			w := s.watched()
@@ -83,9 +83,9 @@ func TestWatched_GroupsOfOurs(t *testing.T) {
 				return s.target.Target.Write(ctx, c)
 			}
 			s.starts(w).has().in(10 * time.Second)
-			s.put(service("a", a, "10.0.0.2:80")).in(time.Second).holds("a " + a)
+			s.put(service("a", a, "10.0.0.2:80")).in(time.Second).stores("a " + a)
 			w.loses()
-			s.in(time.Second).holds("a " + a)
+			s.in(time.Second).stores("a " + a)
 		},
 	})
 }

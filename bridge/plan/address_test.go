@@ -55,13 +55,13 @@ func TestPlanner_Contradictions(t *testing.T) {
 				}
 			}
 			for g, keys := range byGroup {
-				p.Observe(g, parseHeld(g, keys))
+				p.Observe(g, parseStored(g, keys))
 				p.Drop(g)
 			}
 			of, key, _ := strings.Cut(tt.claimed, " ")
 			g := place(of)
 			claim(p, g, plan.Withdrawn, "0/s "+key)
-			p.Observe(g, parseHeld(g, byGroup[g]))
+			p.Observe(g, parseStored(g, byGroup[g]))
 			var got []string
 			for _, c := range p.Contradictions(g) {
 				if c.Origin != from(0, "s") || c.Claimed != key || c.Addresses != 1 {
@@ -105,17 +105,17 @@ func TestPlanner_Contradictions_Changes(t *testing.T) {
 			t.Errorf("%s: %d addresses, want %d", when, n, addresses)
 		}
 	}
-	p.Observe(other, parseHeld(other, "tri://1 dubbo://1 tri://2 tri://3"))
+	p.Observe(other, parseStored(other, "tri://1 dubbo://1 tri://2 tri://3"))
 	claim(p, g, plan.Withdrawn, "0/s tri://1 dubbo://1 tri://2 tri://4")
 	expect("of four addresses two are claimed", 2)
-	p.Observe(other, parseHeld(other, "tri://1"))
+	p.Observe(other, parseStored(other, "tri://1"))
 	expect("one is registered no more", 1)
 	drained = true
 	expect("it is not written", 0)
 	drained = false
-	p.Observe(g, parseHeld(g, "tri://1@other"))
+	p.Observe(g, parseStored(g, "tri://1@other"))
 	expect("another owner has it", 1) // under the other protocol it is ours
-	p.Observe(g, parseHeld(g, "tri://1"))
+	p.Observe(g, parseStored(g, "tri://1"))
 	expect("it registers itself as claimed too", 0)
 	p.Observe(g, nil)
 	expect("it took that off", 1)
@@ -132,20 +132,20 @@ func TestPlanner_Contradictions_Bounded(t *testing.T) {
 	claim(p, g, plan.Withdrawn, "0/s tri://last")
 	for i := range 300 {
 		id := group(fmt.Sprintf("g%d", i))
-		held := []registry.Stored{{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d", i)}}}
+		list := []registry.Stored{{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d", i)}}}
 		for j := range 1000 {
-			held = append(held, registry.Stored{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d-%d", i, j)}})
+			list = append(list, registry.Stored{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d-%d", i, j)}})
 		}
 		if i == 299 {
-			held[0].Key = "tri://last"
+			list[0].Key = "tri://last"
 		}
-		p.Observe(id, held)
+		p.Observe(id, list)
 		p.Drop(id)
 	}
 	if got := p.Contradictions(g); len(got) != 0 {
 		t.Errorf("Contradictions() = %v of a group beyond the bound, want none", got)
 	}
-	p.Observe(g, parseHeld(g, "tri://last?2.0.0"))
+	p.Observe(g, parseStored(g, "tri://last?2.0.0"))
 	if got := p.Contradictions(g); len(got) != 1 {
 		t.Errorf("Contradictions() = %v of the claimed group, want one", got)
 	}
@@ -156,7 +156,7 @@ func TestPlanner_SelfRegistered(t *testing.T) {
 	p, g := selfRegistering(), group("g")
 	claim(p, g, plan.Withdrawn, "0/s tri://1?1 tri://2?1")
 	claim(p, g, plan.Withdrawn, "1/t tri://3")
-	p.Observe(g, parseHeld(g, "tri://1?1@me tri://2?1 tri://7?1 tri://8?2 tri://9?1@other"))
+	p.Observe(g, parseStored(g, "tri://1?1@me tri://2?1 tri://7?1 tri://8?2 tri://9?1@other"))
 	got := p.SelfRegistered(g)
 	if len(got) != 1 || got[0].Origin != from(0, "s") || got[0].Entries != 1 || got[0].Some[0].Key != "tri://7?1" {
 		t.Errorf("SelfRegistered() = %+v, want one entry beside those of s", got)
@@ -178,9 +178,9 @@ func TestPlanner_SelfRegistration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, g, other := plan.New("me"), group("orders"), group("order")
 			p.SelfRegistration, g.Exclusive, other.Exclusive = tt.selfRegistration, tt.exclusive, tt.exclusive
-			p.Observe(other, parseHeld(other, "10.0.0.1:80"))
+			p.Observe(other, parseStored(other, "10.0.0.1:80"))
 			claim(p, g, plan.Withdrawn, "0/s 10.0.0.1:80")
-			p.Observe(g, parseHeld(g, "10.0.0.1:80@me 10.0.0.2:80"))
+			p.Observe(g, parseStored(g, "10.0.0.1:80@me 10.0.0.2:80"))
 			if got := p.Contradictions(g); len(got) != tt.want {
 				t.Errorf("Contradictions() = %+v, want %d", got, tt.want)
 			}

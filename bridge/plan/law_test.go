@@ -21,7 +21,7 @@ func FuzzPlanner(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		w := &world{
-			r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, held: map[registry.Group][]registry.Stored{},
+			r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, stored: map[registry.Group][]registry.Stored{},
 		}
 		p, q := plan.New("me"), plan.New("me")
 		for range 40 {
@@ -47,7 +47,7 @@ type fact func(*plan.Planner)
 type world struct {
 	r      *rand.Rand
 	latest map[string]fact // what counts of all that happened
-	held   map[registry.Group][]registry.Stored
+	stored map[registry.Group][]registry.Stored
 }
 
 func (*world) groups() iter.Seq[registry.Group] {
@@ -79,14 +79,14 @@ func (w *world) observation() fact {
 		e := registry.Entry{Group: g, Key: strconv.Itoa(k % 4), Value: strconv.Itoa(k / 4)}
 		list = append(list, registry.Stored{Entry: e, Owner: []string{"me", "other", ""}[w.r.IntN(3)], Live: w.r.IntN(4) > 0})
 	}
-	w.held[g] = list
+	w.stored[g] = list
 	f := func(p *plan.Planner) { p.Observe(g, list) }
 	w.latest[g.String()] = f
 	return f
 }
 
 func (w *world) counts() (c plan.Counts) {
-	for _, list := range w.held {
+	for _, list := range w.stored {
 		for _, h := range list {
 			if h.Owner == "me" {
 				c.Owned++
@@ -102,7 +102,7 @@ func (w *world) counts() (c plan.Counts) {
 // there alone, and beside ours that of nobody, for "" comes before "me".
 func (w *world) foreign(g registry.Group, key string) bool {
 	by := make(map[string]bool)
-	for _, h := range w.held[g] {
+	for _, h := range w.stored[g] {
 		if h.Key == key {
 			by[h.Owner] = true
 		}
@@ -145,9 +145,9 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 
 // apply makes what is held into what a change leaves.
 func (w *world) apply(c registry.Change) {
-	left := slices.DeleteFunc(slices.Clone(w.held[c.Group]), func(h registry.Stored) bool { return h.Owner == "me" })
+	left := slices.DeleteFunc(slices.Clone(w.stored[c.Group]), func(h registry.Stored) bool { return h.Owner == "me" })
 	for _, e := range c.Want {
 		left = append(left, registry.Stored{Entry: e, Owner: "me", Live: true})
 	}
-	w.held[c.Group] = left
+	w.stored[c.Group] = left
 }

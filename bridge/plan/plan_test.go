@@ -25,10 +25,10 @@ func parse(g registry.Group, text string) (all []registry.Entry) {
 	return all
 }
 
-// parseHeld returns entries of a group as held, from a text such as
+// parseStored returns entries of a group as held, from a text such as
 // "1=x@me 2=y@other 3=z@me! 4=z@other-", of which an earlier session holds the third, and
 // the owner of the fourth is leaving.
-func parseHeld(g registry.Group, text string) (all []registry.Stored) {
+func parseStored(g registry.Group, text string) (all []registry.Stored) {
 	for word := range strings.FieldsSeq(text) {
 		word, isDead := strings.CutSuffix(word, "!")
 		word, isLeaving := strings.CutSuffix(word, "-")
@@ -85,8 +85,8 @@ func refused(conflicts []plan.Conflict) string {
 	return strings.Join(all, ", ")
 }
 
-// held describes rows: what is claimed, with a mark if it is held.
-func held(p *plan.Planner, g registry.Group) string {
+// rowTexts describes rows: the claimed keys, with a mark if they are stored.
+func rowTexts(p *plan.Planner, g registry.Group) string {
 	var all []string
 	for r := range p.Rows(g) {
 		all = append(all, r.Key+map[bool]string{true: "!"}[r.Stored])
@@ -108,7 +108,7 @@ func TestPlanner_Change(t *testing.T) {
 	for name, tt := range map[string]struct {
 		group     registry.Group
 		claims    []string
-		held      string
+		stored    string
 		change    string // that is due
 		want      string // the whole
 		conflicts string
@@ -178,13 +178,13 @@ func TestPlanner_Change(t *testing.T) {
 			for _, text := range tt.claims {
 				claim(p, tt.group, plan.Withdrawn, text)
 			}
-			p.Observe(tt.group, parseHeld(tt.group, tt.held))
+			p.Observe(tt.group, parseStored(tt.group, tt.stored))
 			c, conflicts := p.Change(tt.group)
 			if got := written(c); got != tt.change || c.Group != tt.group || !slices.Equal(c.Want, parse(tt.group, tt.want)) {
 				t.Errorf("Change() = %s of %s: %v, want %s: %s", got, c.Group, c.Want, tt.change, tt.want)
 			}
-			if want, there := rows[name]; there && held(p, tt.group) != want {
-				t.Errorf("Rows() = %s, want %s", held(p, tt.group), want)
+			if want, there := rows[name]; there && rowTexts(p, tt.group) != want {
+				t.Errorf("Rows() = %s, want %s", rowTexts(p, tt.group), want)
 			}
 			elsewhere := slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return c.Group != tt.group })
 			if got := refused(conflicts); got != tt.conflicts || elsewhere {
@@ -197,8 +197,8 @@ func TestPlanner_Change(t *testing.T) {
 func TestPlanner_SessionLost(t *testing.T) {
 	p, g := plan.New("me"), group("g")
 	claim(p, g, plan.Withdrawn, "0/s 1=x")
-	p.Observe(g, parseHeld(g, "1=x@me"))
-	p.Observe(group("h"), parseHeld(group("h"), "1=x@other"))
+	p.Observe(g, parseStored(g, "1=x@me"))
+	p.Observe(group("h"), parseStored(group("h"), "1=x@other"))
 	if got := p.SessionLost(); !slices.Equal(got, []registry.Group{g}) {
 		t.Errorf("SessionLost() = %v, want the group of ours", got)
 	}
@@ -237,7 +237,7 @@ func TestPlanner_Orphans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, g := plan.New("me"), group("g")
-			p.Observe(g, parseHeld(g, "1=x@me 2=x@me 3=x@me 4=x@other"))
+			p.Observe(g, parseStored(g, "1=x@me 2=x@me 3=x@me 4=x@other"))
 			for _, step := range tt.steps {
 				switch text, missing := strings.CutPrefix(step, "?"); {
 				case step == written:
@@ -287,11 +287,11 @@ func TestPlanner_Counts(t *testing.T) {
 	expect(slices.Equal(p.GroupsOf(s), touched), "GroupsOf() = %v, want %v", p.GroupsOf(s), touched)
 	winner := p.Winner(g, "2")
 	expect(winner == s, "Winner() = %v, want %v", winner, s)
-	expect(p.Observe(g, parseHeld(g, "1=x@me 9=x@other")), "Observe() of a new entry of ours = false, want true")
-	expect(!p.Observe(g, parseHeld(g, "1=x@me")), "Observe() without that of another = true, want false")
+	expect(p.Observe(g, parseStored(g, "1=x@me 9=x@other")), "Observe() of a new entry of ours = false, want true")
+	expect(!p.Observe(g, parseStored(g, "1=x@me")), "Observe() without that of another = true, want false")
 	expect(p.Counts() == plan.Counts{Owned: 1}, "Counts() = %+v, want one of ours", p.Counts())
 	expect(!p.Drop(g) && p.Drop(group("another")), "Drop() = true of what is claimed, or false of what nobody knows")
-	p.Observe(group("i"), parseHeld(group("i"), "1=x@other"))
+	p.Observe(group("i"), parseStored(group("i"), "1=x@other"))
 	expect(p.Counts().Foreign == 1, "Counts() = %+v, want one of another", p.Counts())
 	expect(p.Drop(group("i")) && p.Counts().Foreign == 0, "Counts() = %+v after Drop(), want none of another", p.Counts())
 	p.Claim(s, plan.Withdrawn, nil)
@@ -303,9 +303,9 @@ func TestPlanner_Counts(t *testing.T) {
 	expect(c.Empty() && len(orphans(p, g)) == 0, "Change() = %+v of no group, want none", c)
 }
 
-// TestPlanner_InputsStay shows that the planner does not write to what it is given.
-func TestPlanner_InputsStay(t *testing.T) {
-	entries, list := parse(group("g"), "2=x 1=x"), parseHeld(group("g"), "2=x@me 1=x@me")
+// TestPlanner_InputsUnchanged shows that the planner does not write to what it is given.
+func TestPlanner_InputsUnchanged(t *testing.T) {
+	entries, list := parse(group("g"), "2=x 1=x"), parseStored(group("g"), "2=x@me 1=x@me")
 	before, listBefore := slices.Clone(entries), slices.Clone(list)
 	p := plan.New("me")
 	p.Claim(from(0, "s"), plan.Withdrawn, entries)
@@ -316,8 +316,8 @@ func TestPlanner_InputsStay(t *testing.T) {
 	}
 }
 
-// TestPlanner_Left has providers that registered themselves go from their places.
-func TestPlanner_Left(t *testing.T) {
+// TestPlanner_SelfDeregistered has providers that registered themselves go from their places.
+func TestPlanner_SelfDeregistered(t *testing.T) {
 	for name, tt := range map[string]struct{ claimed, before, after, want string }{
 		"its entry is gone":                 {"tri://1=x", "tri://1=y@", "", "1"},
 		"it is claimed by another protocol": {"tri://1=x", "dubbo://1=y@", "", "1"},
@@ -332,8 +332,8 @@ func TestPlanner_Left(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, g := plan.New("me"), group("g")
 			claim(p, g, plan.Withdrawn, "0/s "+tt.claimed)
-			p.Observe(g, parseHeld(g, tt.before))
-			if got := strings.Join(p.SelfDeregistered(g, parseHeld(g, tt.after)), " "); got != tt.want {
+			p.Observe(g, parseStored(g, tt.before))
+			if got := strings.Join(p.SelfDeregistered(g, parseStored(g, tt.after)), " "); got != tt.want {
 				t.Errorf("Left() = %q, want %q", got, tt.want)
 			}
 		})
@@ -348,7 +348,7 @@ func TestPlanner_Drained(t *testing.T) {
 	if got := written(c); got != "+tri://2=x" || len(conflicts) != 1 || !conflicts[0].Drained || conflicts[0].Key != "tri://1" {
 		t.Errorf("Change() = %s, %+v, want the other key alone", got, conflicts)
 	}
-	p.Observe(g, parseHeld(g, "tri://1=old@me"))
+	p.Observe(g, parseStored(g, "tri://1=old@me"))
 	if c, conflicts := p.Change(g); written(c) != "~tri://1=x<old +tri://2=x" || len(conflicts) != 0 {
 		t.Errorf("Change() of what we hold = %s, %+v, want a write", written(c), conflicts)
 	}
