@@ -234,8 +234,8 @@ func TestLoop_Pause(t *testing.T) {
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"a last endpoint waits anew, 19 s": lastEndpoint(19 * time.Second),
-		"an orphan settles anew": func(s *story) {
+		"a last endpoint waits again, 19 s": lastEndpoint(19 * time.Second),
+		"an orphan settles again": func(s *story) {
 			halt(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).storesN(20).in(4 * time.Second).storesN(19)
 		},
 	})

@@ -32,7 +32,7 @@ func (r replicas) losesTen() string {
 	return r[0].in(time.Minute).hold().ID
 }
 
-// takesOver has the second replica lead in place of the first.
+// takesOver makes the second replica the leader instead of the first.
 func (r replicas) takesOver() { r[0].becomes(standby(2)); r[1].becomes(leader(2)) }
 
 // pair returns two replicas over one target that keeps records, of which the first
@@ -66,12 +66,12 @@ func TestDecision_Restart(t *testing.T) {
 			s.has(fleet(20, 2)...).in(time.Minute).noHold().storesN(40)
 			s.again().has(append([]*registry.Service{service("s0", "10.0.0.1:80")}, fleet(20, 2)[1:]...)...).in(2 * time.Hour).storesN(39)
 		},
-		"a denial ends for what is claimed again": func(s *story) {
+		"a denial ends for entries that are claimed again": func(s *story) {
 			s = s.recorded().losesTen().denies().in(10 * time.Second).again()
 			s.has(rest()...).in(3 * time.Hour).storesN(40).denied(20) // never confirmed either
 			s.put(fleet(20, 2)[3]).in(time.Minute).denied(18).is("decisions", s.records.decisions(), 0)
 		},
-		"an approval is of its set alone": func(s *story) {
+		"an approval applies only to its set": func(s *story) {
 			s.recorded().losesTen().approves().in(time.Minute).storesN(20).has(fleet(20, 2)...).in(3 * time.Hour).storesN(40)
 			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()
 			s.again().standard(20).loses(0, 10).in(time.Minute).storesN(40).hold()
@@ -107,7 +107,7 @@ func TestDecision_Records(t *testing.T) {
 			b.approves(both.losesTen())
 			a.in(time.Minute).storesN(20).noHold().logged("not authenticated", 1)
 		},
-		"a text that is no record is named": func(s *story) {
+		"a text that is not a record is named": func(s *story) {
 			s.recorded().records.put("guard", "b-00", "no JSON")
 			s.has(service("a", "10.0.0.1:80")).in(time.Second).stores("a 10.0.0.1:80").says("log", s.log.String(), "b-00")
 		},
@@ -174,7 +174,7 @@ func TestDecision_Replicas(t *testing.T) {
 			both.takesOver()
 			b.in(2 * time.Minute).storesN(40).denied(20)
 		},
-		"what was stored since is not replaced": func(s *story) {
+		"newer records are not replaced": func(s *story) {
 			a, b, both := s.pair(0)
 			a.records.away.Store(true)
 			both.losesTen()
@@ -224,7 +224,7 @@ func TestEngine_Restart(t *testing.T) {
 }
 
 // FuzzDecision shows that no text among the records of an owner lets a hold go,
-// unless it is an approval of exactly that one, nor shows a hold that nobody has.
+// unless it is an approval of exactly that one, nor shows a hold that no replica has.
 func FuzzDecision(f *testing.F) {
 	f.Add("", `{"approved":true,"who":"ann","at":"2000-01-01T00:00:00Z"}`)
 	f.Add("", `{"approved":true,"who":"ann","at":"9999-01-01T00:00:00Z"}`)

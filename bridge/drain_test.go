@@ -15,8 +15,8 @@ func selfRegistered(g, addr string) registry.Stored {
 	return h
 }
 
-// TestDrain has a provider register itself at an address that the source has too, and take
-// itself off while the source still has it.
+// TestDrain has a provider register itself at an address that the source also has, and
+// deregister while the source still has it.
 func TestDrain(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	both := func() *registry.Service { return service("a", one, two) }
@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 			s = drained(s).again()
 			s.starts().in(time.Hour).has(both()).in(time.Hour).stores("a " + two)
 		},
-		"a restart after which nobody claims it": func(s *story) {
+		"a restart after which it is unclaimed": func(s *story) {
 			s = drained(s).again()
 			s.has(service("a", two)).in(time.Minute).is("records", s.records.drained(), 0)
 			s.put(both()).in(time.Second).stores("a "+one, "a "+two)
@@ -75,11 +75,11 @@ func TestDrain(t *testing.T) {
 			s.unknown("a", errDown).has().in(time.Minute).is("records", s.records.drained(), 1)
 			s.unknown("a", nil).has(both()).in(time.Minute).stores("a " + two)
 		},
-		"the entry of another owner is no provider's own": func(s *story) {
+		"the entry of another owner is not a provider's own": func(s *story) {
 			s.recorded().storing(theirs("a", one)).has(service("a", one)).in(time.Minute).target.Drop(group("a"), one)
 			s.resync().in(time.Second).stores("a "+one).is("entry", s.target.Entries()[0].Value, `{"weight":0}`)
 		},
-		"what nobody claimed": func(s *story) {
+		"an unclaimed place": func(s *story) {
 			s.recorded().storing(selfRegistered("a", one)).has(service("a", two)).in(time.Minute).target.Drop(group("a"), one)
 			s.resync().in(time.Minute).put(both()).in(time.Second).stores("a "+one, "a "+two)
 		},
@@ -122,7 +122,7 @@ func TestDrain_SharedGroup(t *testing.T) {
 	})
 }
 
-// TestDrain_Replicas shows that a standby leaves the records of its leader alone.
+// TestDrain_Replicas shows that a standby does not change the records of its leader.
 func TestDrain_Replicas(t *testing.T) {
 	const one, two, three = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 	stories(t, speed, map[string]func(*story){
@@ -176,7 +176,7 @@ func TestDrain_SlowRecords(t *testing.T) {
 			s.records.late.Store(0)
 			s.in(time.Hour).stores("a " + two)
 		},
-		"theirs alone cannot be read at first": func(s *story) {
+		"only their records cannot be read at first": func(s *story) {
 			s = drained(s).again()
 			s.records.lose("drained")
 			s.has(both()).in(3 * time.Second)
@@ -195,7 +195,7 @@ func TestDrain_SlowRecords(t *testing.T) {
 	})
 }
 
-// TestDrain_Guard: what is drained is claimed and not written, so that it replaces nothing.
+// TestDrain_Guard: a drained endpoint is claimed and not written, so it replaces nothing.
 func TestDrain_Guard(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"last endpoint": func(s *story) {
@@ -221,7 +221,7 @@ func TestDrain_Guard(t *testing.T) {
 				s.target.Drop(group(string(f[i].Name)), f[i].Endpoints[0].Address())
 			}
 			s.resync().in(10 * time.Minute).storesN(20)
-			for i := range 20 { // the source shows the drained endpoint of each alone
+			for i := range 20 { // the source shows only the drained endpoint of each
 				g := *f[i]
 				g.Endpoints = g.Endpoints[:1]
 				s.put(&g)

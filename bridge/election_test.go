@@ -22,7 +22,7 @@ func TestElection_Standby(t *testing.T) {
 			s.reason("a", bridge.ReasonStandby, "other leads").reason("b", bridge.ReasonStandby, "other leads")
 			s.becomes(bridge.Leadership{Role: bridge.RoleStandby, Term: 1, Leader: "third"}).in(0).reason("a", bridge.ReasonStandby, "third leads")
 		},
-		"what the leader writes is no event": func(s *story) {
+		"the leader's writes are not events": func(s *story) {
 			s.elected(standby(1)).storing(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"))
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute).put(service("a", "10.0.0.3:80")).in(time.Second)
 			s.storing(mine("a", "10.0.0.3:80")).target.Drop(group("a"), "10.0.0.1:80")
@@ -59,7 +59,7 @@ func TestElection_Standby(t *testing.T) {
 
 func TestElection_TakeOver(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
-		"it reads anew before it writes": func(s *story) {
+		"it reads again before it writes": func(s *story) {
 			s.elected(leader(1)).has(service("a", "10.0.0.1:80")).in(time.Second).stores("a 10.0.0.1:80")
 			lead := leader(3)
 			s.election.now.Store(&lead)
@@ -75,12 +75,12 @@ func TestElection_TakeOver(t *testing.T) {
 			s.elected(standby(1)).has(service("a", "10.0.0.1:80")).in(1500 * ms)
 			s.storing(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.5:80")).becomes(leader(2)).in(20 * time.Second).stores("a 10.0.0.1:80")
 		},
-		"orphans settle anew": func(s *story) {
+		"orphans settle again": func(s *story) {
 			s.bridges[0].Guard = timed()
 			s.elected(standby(1)).storing(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).has(service("a", "10.0.0.1:80")).in(time.Hour)
 			s.becomes(leader(2)).in(59 * time.Second).storesN(2).in(2 * time.Second).stores("a 10.0.0.1:80")
 		},
-		"what was withdrawn before goes": func(s *story) {
+		"an orphan that was withdrawn before is deleted": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			s.elected(standby(1)).storing(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"))
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)

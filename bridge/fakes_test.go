@@ -52,7 +52,7 @@ type fake struct {
 	write     func(context.Context, registry.Change) error
 	delay     time.Duration                                         // of each call
 	verify    time.Duration                                         // after a write it is read back
-	admission error                                                 // it is not sure yet whether another writes there
+	admission error                                                 // another process may still write there
 	hook      atomic.Pointer[func(memory.Op, registry.Group) error] // says which calls fail
 	writes    atomic.Int64
 	calls     list[call]
@@ -166,7 +166,7 @@ func (s *serving) sourcesComplete() {
 	}
 }
 
-// A picky target refuses some keys and does the rest, or nothing where it names none.
+// A picky target refuses some keys and writes the others, or nothing if it names none.
 type picky struct {
 	*fake
 	unnamed bool
@@ -190,7 +190,7 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 			refused[h.Key] = errors.New("it may not be deleted")
 		}
 	}
-	for _, e := range c.Want { // what is reported of the whole has to be what will be there
+	for _, e := range c.Want { // Want has to be what the target will store
 		if refuses(e.Key) && !refused.Has(e.Key) {
 			return fmt.Errorf("%s is wanted and not written", e.Key)
 		}
@@ -221,7 +221,7 @@ type records struct {
 	mu     sync.Mutex
 	texts  bridge.Records
 	reads  int
-	denied string // a name: what is kept under it may not be read or written
+	denied string // the name of a record that may not be read or written
 	unread string // a kind that cannot be read
 }
 
@@ -294,7 +294,7 @@ func (r *records) put(kind, name, text string) {
 	r.texts.Store(kind, name, text)
 }
 
-// deny has what is kept under a name be denied.
+// deny makes the record of a name unreadable and unwritable.
 func (r *records) deny(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +321,7 @@ type election struct {
 	ready   bridge.Leadership // as reported last
 }
 
-// Leadership answers as a lease does: what was won ends with its time.
+// Leadership answers as a lease does: a leadership ends with its time.
 func (e *election) Leadership() bridge.Leadership {
 	l := *e.now.Load()
 	if l.Role == bridge.RoleLeader && !l.Until.IsZero() && !time.Now().Before(l.Until) {

@@ -38,7 +38,7 @@ func TestGuard_UnknownSource(t *testing.T) {
 			b := s.status().Bridges[0]
 			s.is("bridge", []any{b.Stale != "", b.Guard}, []any{true, bridge.GuardOff}).stale(nil).in(time.Second).stores("a 10.0.0.3:80")
 		},
-		"an unknown scope keeps its services alone": func(s *story) {
+		"an unknown scope keeps only its services": func(s *story) {
 			s.has(service("team-x/a", "10.0.0.1:80"), service("team-y/a", "10.0.0.2:80")).in(time.Second)
 			s.unknown("team-x/*", errDown).delete("team-x/a").delete("team-y/a")
 			s.in(time.Hour).stores("team-x/a 10.0.0.1:80").reason("team-x/a", bridge.ReasonUnknown, "down")
@@ -89,7 +89,7 @@ func TestGuard_Trace(t *testing.T) {
 			s.unknown(headless, errDown).has(service("a", "10.0.0.1:80")).in(time.Hour).stores("a 10.0.0.1:80", headless+" 10.0.0.7:80")
 			s.reason("a", bridge.ReasonSynced, "").unknown(headless, nil).in(2 * time.Minute).stores("a 10.0.0.1:80")
 		},
-		"a scope that is no service keeps all": func(s *story) {
+		"a scope that is not a service keeps all": func(s *story) {
 			begin(s, mine("a", "10.0.0.9:80"), mine("a", "10.0.0.8:80"), mine("gone", "10.0.0.7:80"))
 			s.unknown(headless, errDown).unknown("service keys", errDown)
 			const why = "bridge b cannot report service keys: down"
@@ -150,7 +150,7 @@ func TestGuard_Waits(t *testing.T) {
 			at := s.when(memory.OpRead, "gone")
 			s.is("last read", at[len(at)-1], time.Hour+time.Minute) // it goes by a reading of that moment
 		},
-		"not for ever beside endless readings": func(s *story) {
+		"not for ever during endless reads": func(s *story) {
 			s.storing(mine("gone", "10.0.0.8:80")).starts()
 			for range 12 {
 				s.has().in(5 * time.Second)
@@ -186,7 +186,7 @@ func TestGuard_Share(t *testing.T) {
 			s.has(fleet(20, 2)...).in(time.Second).loses(0, 20).in(time.Minute).stores().noHold()
 			s.logged("mode=warn", 1).logged(`ends="at once: guard.mode is warn"`, 1).is("observed", s.count(bridge.ObservedHold, ""), 40)
 		},
-		"what yields is no loss": func(s *story) { // three of four services register themselves
+		"an entry that yields is not a loss": func(s *story) { // three of four services register themselves
 			s.standard(4)
 			for _, h := range stored(fleet(3, 2)...) {
 				h.Owner, h.Value = "", "x" // who has no mark comes before any owner
@@ -232,7 +232,7 @@ func TestPolicies(t *testing.T) {
 
 func TestGuard_Author(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"a bridge that is gone requires a person": func(s *story) {
+		"a bridge that is not configured requires an operator": func(s *story) {
 			s.opts.Author = func(e registry.Entry) string {
 				if strings.HasPrefix(e.Group.Name, "gone") {
 					return "gone"
@@ -255,11 +255,11 @@ func TestGuard_Author(t *testing.T) {
 			}
 			s.storing(mine("theirs", "10.0.0.1:80"), mine("c", "10.0.0.9:80"))
 			s.has(service("c", "10.0.0.1:80"), service("d", "10.0.0.1:80")).in(time.Hour)
-			s.stores("c 10.0.0.1:80", "d 10.0.0.1:80", "theirs 10.0.0.1:80") // no dead address stays beside others
+			s.stores("c 10.0.0.1:80", "d 10.0.0.1:80", "theirs 10.0.0.1:80") // no dead address is kept next to others
 			if k := s.status().Kept; len(k) != 1 || k[0].Why != "replica x is configured otherwise" {
 				s.Errorf("Kept = %+v, want one that names replica x", k)
 			}
-			s.delete("d").in(time.Hour).stores("c 10.0.0.1:80", "theirs 10.0.0.1:80") // what is withdrawn goes
+			s.delete("d").in(time.Hour).stores("c 10.0.0.1:80", "theirs 10.0.0.1:80") // a withdrawn endpoint is deleted
 			alike.Store(true)
 			s.resync().in(2 * time.Minute).stores("c 10.0.0.1:80")
 		},

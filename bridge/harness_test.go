@@ -235,8 +235,8 @@ func (s *story) new(target registry.Target) *bridge.Loop {
 	return loop
 }
 
-// starts runs the loop until the test ends, with a target in place of the story's if
-// one is given.
+// starts runs the loop until the test ends, with the given target instead of the
+// story's, if there is one.
 func (s *story) starts(target ...registry.Target) *story {
 	s.Helper()
 	if s.records != nil {
@@ -325,7 +325,7 @@ func (s *story) loses(first, n int) *story {
 	return s
 }
 
-// in lets time pass, and then the loop do what is due.
+// in lets time pass, and then the loop do its due work.
 func (s *story) in(d time.Duration) *story {
 	if d > 0 {
 		time.Sleep(d)
@@ -455,7 +455,7 @@ func (s *story) denied(entries int) *story {
 	return s.is("denied hold", []any{h.Denied, len(h.Entries)}, []any{true, entries})
 }
 
-// approves has a person approve the hold of an id or, where none is given, the only
+// approves has an operator approve the hold of an id or, if none is given, the only
 // one.
 func (s *story) approves(id ...string) *story { s.Helper(); return s.decides(s.loop.Approve, id) }
 

@@ -41,7 +41,7 @@ func TestHold(t *testing.T) {
 			s.is("release", []string{e[0].Subject, e[0].Why}, []string{id, "approved by ann"}).says("log", s.log.String(), "approved by ann")
 			last := s.emitted(bridge.EventApplied)
 			s.is("cause", last[len(last)-1].Changes[0].Cause, "hold "+id+" ended: approved by ann")
-			s.put(service("s15", "10.0.15.1:80")).in(time.Second).storesN(19) // what was approved does not count
+			s.put(service("s15", "10.0.15.1:80")).in(time.Second).storesN(19) // approved endpoints do not count
 		},
 		"events of a hold": func(s *story) {
 			id := s.losesTen().hold().ID
@@ -53,9 +53,9 @@ func TestHold(t *testing.T) {
 			e, list := s.emitted(bridge.EventDenied)[0], s.emitted()
 			s.is("denied by", e.Who, "ann").is("events", len(list), 3).is("last", list[2].Kind, bridge.EventRelease)
 		},
-		"a loss of more than half requires a person": ends(11, time.Minute, "only when an operator approves it: more than half of its services would have no endpoint left"),
-		"a source that shows nothing":                ends(20, time.Minute, "only when an operator approves it: the source now offers none of the stored endpoints"),
-		"without Confirm approval alone ends it":     ends(10, 0, "by approval"),
+		"a loss of more than half requires an operator": ends(11, time.Minute, "only when an operator approves it: more than half of its services would have no endpoint left"),
+		"a source that shows nothing":                   ends(20, time.Minute, "only when an operator approves it: the source now offers none of the stored endpoints"),
+		"without Confirm only approval ends it":         ends(10, 0, "by approval"),
 		"an event where another thing ends it": func(s *story) {
 			id := s.losesTen().hold().ID
 			list := s.has().in(time.Minute).emitted(bridge.EventHold)
@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 			before := s.losesTen().hold()
 			s.unknown("*", errLost).in(time.Minute).same(before).unknown("*", nil).in(time.Minute)
 			s.is("releases", len(s.emitted(bridge.EventRelease)), 0).unknown("*", errLost).in(time.Minute).approves()
-			s.in(time.Hour).storesN(40).unknown("*", nil).in(time.Minute).storesN(20).noHold() // the decision counts by then
+			s.in(time.Hour).storesN(40).unknown("*", nil).in(time.Minute).storesN(20).noHold() // the decision counts already
 		},
 		"an id of a set that changed": func(s *story) {
 			id := s.losesTen().hold().ID

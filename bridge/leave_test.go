@@ -54,7 +54,7 @@ func TestLeave(t *testing.T) {
 			s.reason("a", bridge.ReasonWaiting, "marked as leaving")
 			s.in(2900*ms).is("a", of(s, "a"), []string{left}).in(200*ms).is("a", of(s, "a"), []string(nil)).inSync(true)
 		},
-		"where replacements overlap it is beside the one before": func(s *story) {
+		"where replacements overlap it is next to the one before": func(s *story) {
 			has(s, overlap).delete("a").in(0).is("a", of(s, "a"), []string{ours, left})
 			s.in(2900*ms).is("a", of(s, "a"), []string{ours, left}).in(200*ms).is("a", of(s, "a"), []string(nil))
 		},
@@ -68,7 +68,7 @@ func TestLeave(t *testing.T) {
 			has(s, overlap).delete("a").in(300 * ms)
 			s.storing(theirs("a", "10.0.0.1:80")).in(300*ms).is("a", of(s, "a"), []string{other})
 		},
-		"the other's in its place is no drift": func(s *story) {
+		"another owner's instead of it is not drift": func(s *story) {
 			has(s, memory.Options{}).delete("a").in(300 * ms)
 			s.storing(theirs("a", "10.0.0.1:80")).in(5*time.Minute).is("a", of(s, "a"), []string{other})
 			s.is("drift", s.count(bridge.ObservedDrift, ""), 0).inSync(true)

@@ -22,7 +22,7 @@ func TestLoop(t *testing.T) {
 			s.delete("b").in(0).stores("a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 			s.is("b", s.of("b").Service, registry.Name(""))
 		},
-		"entries of others are left alone": func(s *story) {
+		"entries of others are not touched": func(s *story) {
 			s.storing(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80"))
 			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).stores("a 10.0.0.1:80", "a 10.0.0.8:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
@@ -55,7 +55,7 @@ func TestLoop(t *testing.T) {
 			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedUnwritable, ""), 1)
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).stores("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"what is not written says why": func(s *story) {
+		"an unwritten service says why": func(s *story) {
 			ill := service("ill", "10.0.0.1:80")
 			ill.Endpoints[0].Health = registry.Draining
 			s.has(service("gone", "10.0.0.2:80")).in(time.Second).stores("gone 10.0.0.2:80")
@@ -115,7 +115,7 @@ func TestLoop_DefaultGuard(t *testing.T) {
 			s.target.Drop(group("a"), "10.0.0.1:80")
 			s.resync().in(0).stores("a 10.0.0.1:80") // at once
 		},
-		"a resync reaches what is under way": func(s *story) {
+		"a resync reaches groups with a call in flight": func(s *story) {
 			s.target.delay = time.Second
 			s.has(service("a", "10.0.0.1:80")).in(1500 * ms).resync().in(10 * time.Second)
 			s.is("reads", len(s.when(memory.OpRead, "a")), 1).is("lists", s.target.Counts().Groups, 2)
@@ -133,8 +133,8 @@ func TestNew(t *testing.T) {
 	}{
 		"a bridge without a name":  {func(b *bridge.Bridge) { b.Name = "" }, "name is missing: set Name"},
 		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "is missing: set Table"},
-		"a policy nobody knows":    {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
-		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown guard mode "on"`},
+		"an unknown policy":        {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
+		"an unknown mode":          {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown guard mode "on"`},
 		"a share above one":        {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "must be between 0 and 1"},
 		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "first" }, "duplicate name"},
 	} {
@@ -194,7 +194,7 @@ func TestLoop_AwaitIdle(t *testing.T) {
 			_, took, err = s.awaitsIdle(time.Hour)
 			s.is("AwaitIdle()", err, nil).is("took", took, time.Duration(0))
 		},
-		"while what was written is read back": func(s *story) {
+		"while a write is read back": func(s *story) {
 			s.target.delay = 10 * time.Second
 			s.forgetful(0).has(fleet(3, 2)...).in(22 * time.Second)
 			_, took, err := s.awaitsIdle(time.Hour)
@@ -215,7 +215,7 @@ func TestLoop_AwaitIdle(t *testing.T) {
 			_, took, err := s.awaitsIdle(time.Hour)
 			s.is("AwaitIdle()", err, nil).is("took", took, 1100*ms).stores()
 		},
-		"beside holds, refusals and conflicts": func(s *story) {
+		"next to holds, refusals and conflicts": func(s *story) {
 			s.storing(theirs("c", "10.0.0.1:80"))
 			for i := range 20 {
 				s.storing(mine(fmt.Sprint("old", i), "10.0.0.1:80"))

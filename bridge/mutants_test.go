@@ -10,28 +10,28 @@ import (
 
 func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
-		{"what the source cannot report stays", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
+		{"an endpoint that the source cannot report is kept", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "it.readAt.IsZero() && (unread ||", "false && (unread ||"},
-		{"what is not stored yet is no baseline", "guards.go", "\t\tstored.New++\n", ""},
-		{"what was added before the records were read is no baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},
-		{"a record is stored before anything goes", "guards.go", "g.state.records.isPending(b.recordOf(o.item.group), freed)", "false"},
-		{"what is denied stays", "hold.go", "fate, what := guard.Denied,", "fate, what := guard.Free,"},
-		{"what is approved goes", "hold.go", "fate, what = guard.Free,", "fate, what = guard.Denied,"},
-		{"what an earlier process recorded is read first", "engine.go", " && s.records.guardsRead", ""},
-		{"all is read before anything is judged", "engine.go", "len(s.unread)+len(s.agenda.arrivals) == 0", "true"},
+		{"new endpoints are not in the baseline", "guards.go", "\t\tstored.New++\n", ""},
+		{"endpoints added before the records were read are not in the baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},
+		{"a record is stored before a deletion", "guards.go", "g.state.records.isPending(b.recordOf(o.item.group), freed)", "false"},
+		{"a denied entry is kept", "hold.go", "fate, what := guard.Denied,", "fate, what := guard.Free,"},
+		{"an approved entry is deleted", "hold.go", "fate, what = guard.Free,", "fate, what = guard.Denied,"},
+		{"the records of an earlier process are read first", "engine.go", " && s.records.guardsRead", ""},
+		{"everything is read before anything is judged", "engine.go", "len(s.unread)+len(s.agenda.arrivals) == 0", "true"},
 		{"a group is read after a call that failed", "outcome.go", "\tit.readAt = time.Time{}\n\tit.wasBelieved = false\n\tit.pace.restore", "\tit.pace.restore"},
-		{"what a guard remembers is recorded", "records.go", "\tname := b.recordOf(r.Service).name\n", "\tname := b.recordOf(r.Service).name\n\tif name != \"\" {\n\t\treturn\n\t}\n"},
-		{"what was written counts as held", "outcome.go", "e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)", "e.state.planner.Applied(registry.Change{Group: o.change.Group})"},
+		{"the records of a guard are stored", "records.go", "\tname := b.recordOf(r.Service).name\n", "\tname := b.recordOf(r.Service).name\n\tif name != \"\" {\n\t\treturn\n\t}\n"},
+		{"a written entry counts as stored", "outcome.go", "e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)", "e.state.planner.Applied(registry.Change{Group: o.change.Group})"},
 		{"a claim makes its group due", "engine.go", "if e.state.agenda.touch(it, now) {", "if false {"},
-		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Unknown"},
-		{"what was let go makes its group due", "guards.go", "g.touchGroups(r.Free, now)", "g.touchGroups(r.Free[:0], now)"},
+		{"a missing endpoint is a candidate", "guards.go", "return guard.Missing", "return guard.Unknown"},
+		{"a freed entry makes its group due", "guards.go", "g.touchGroups(r.Free, now)", "g.touchGroups(r.Free[:0], now)"},
 		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
-		{"what is withdrawn is no claim", "guards.go", "case row.Stored:\n\t\tstored.Claimed++", "case row.Stored:\n\t\tstored.New++"},
+		{"a stored claimed endpoint is not new", "guards.go", "case row.Stored:\n\t\tstored.Claimed++", "case row.Stored:\n\t\tstored.New++"},
 	}
 }
 
 // TestEngine_MutantsAreFound breaks one rule at a time. Records that are read as soon
-// as in the schedules keep no judgement waiting: a story has what is read too late.
+// as in the schedules keep no judgement waiting: a story has records that are read too late.
 func TestEngine_MutantsAreFound(t *testing.T) {
 	mutanttest.Run(t, mutants(), "-run", "^(TestEngine_Schedules|TestEngine_Restart)$")
 }

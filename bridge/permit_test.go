@@ -10,14 +10,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// before is an entry of ours as it was before a change.
+// before returns one of our entries as it was before a change.
 func before(g, addr string) registry.Stored {
 	h := mine(g, addr)
 	h.Value = `{"weight":9}`
 	return h
 }
 
-// TestWrite_Overlap has a target that leaves what is replaced for three seconds:
+// TestWrite_Overlap has a target that keeps replaced entries for three seconds:
 // consumers of some formats have no provider where an entry is replaced at once.
 func TestWrite_Overlap(t *testing.T) {
 	overlaps := func(s *story) *story {
@@ -28,11 +28,11 @@ func TestWrite_Overlap(t *testing.T) {
 		return overlaps(s).has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute).weighs(1).put(service("a", "10.0.0.1:80*2")).in(time.Second)
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"what is replaced stays for a while": func(s *story) {
+		"a replaced entry is kept for a while": func(s *story) {
 			replaces(s).in(time.Second).weighs(1, 2).reason("a", bridge.ReasonSynced, "").noHold()
 			s.in(2*time.Second).weighs(2).reason("a", bridge.ReasonSynced, "").is("writes", s.writes(), 3)
 		},
-		"what an earlier process left is no loss": func(s *story) {
+		"an entry that an earlier process replaced is not a loss": func(s *story) {
 			overlaps(s)
 			var services []*registry.Service
 			for i := range 40 {
@@ -43,7 +43,7 @@ func TestWrite_Overlap(t *testing.T) {
 			s.has(services...).in(2*time.Second).storesN(80).in(3*time.Second).storesN(40).noHold().wrote(0, 40)
 			s.is("drift and conflicts", s.count(bridge.ObservedDrift, "")+s.count(bridge.ObservedConflict, ""), 0)
 		},
-		"what was replaced before the source is known": func(s *story) {
+		"an entry that was replaced before the source is known": func(s *story) {
 			overlaps(s).storing(mine("a", "10.0.0.1:80"), before("a", "10.0.0.1:80")).starts().in(time.Hour).storesN(2)
 		},
 		"a value that comes back meanwhile": func(s *story) {
@@ -122,7 +122,7 @@ func TestWrite_Head(t *testing.T) {
 		return s
 	}
 	stories(t, timed(), map[string]func(*story){
-		"it is no endpoint": func(s *story) {
+		"it is not an endpoint": func(s *story) {
 			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).stores("a ", "a 10.0.0.1:80")
 			s.put(service("a")).in(20*time.Second).stores("a ", "a 10.0.0.1:80").in(20 * time.Second).stores("a ")
 		},
@@ -145,14 +145,14 @@ func TestServing(t *testing.T) {
 	}
 	completed := func(s *story, target *serving, times, entries int) {
 		s.Helper()
-		s.is("SourcesComplete()", target.completed, times).is("entries by then", len(target.held), entries)
+		s.is("SourcesComplete()", target.completed, times).is("entries at that time", len(target.held), entries)
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"complete once every bridge is written": func(s *story) {
 			s.bridge("c", speed).target.delay = time.Second
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Hour), target, 0, 0)
-			completed(s.stale(errDown).also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 0, 0) // the first is stale by then
+			completed(s.stale(errDown).also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 0, 0) // the first is stale
 			completed(s.stale(nil).in(time.Hour), target, 1, 7)
 		},
 		"it does not wait for deletions": func(s *story) {

@@ -20,7 +20,7 @@ func of(name string, from, to int) *registry.Service {
 	return service(name, addrs...)
 }
 
-// TestRecords_Wait shows how long a deletion waits for what is recorded of it.
+// TestRecords_Wait shows how long a deletion waits for its record.
 func TestRecords_Wait(t *testing.T) {
 	const look = 3 * time.Second // one text, and two kinds that are read
 	slow := func(s *story) *story {
@@ -49,7 +49,7 @@ func TestRecords_Wait(t *testing.T) {
 			}
 			s.in(2 * look).storesN(2 * n).inSync(true)
 		},
-		"it waits for its own text alone": func(s *story) {
+		"it waits only for its own text": func(s *story) {
 			slow(s).put(of("b", 1, 3)).in(look + look/3).storesN(42) // its record is renewed once it is gone
 			s.put(of("a", 1, 40)).in(look/3 - 1).storesN(42).in(1).storesN(41)
 		},
@@ -59,7 +59,7 @@ func TestRecords_Wait(t *testing.T) {
 			s.is("groups due", st.Queue, 1).is("since", st.OldestDue, time.Second).is("reason of a", s.of("a").Reason, bridge.ReasonSynced)
 			s.in(look).storesN(42).inSync(true).is("groups due", s.status().Queue, 0)
 		},
-		"one that waits is due though nobody knows who claimed it": func(s *story) {
+		"a waiting deletion is due although its claimant is unknown": func(s *story) {
 			s = s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).again()
 			s.has(of("a", 0, 40), of("b", 1, 3)).in(50 * time.Second).inSync(true)
 			s.records.late.Store(int64(look / 3))
@@ -72,7 +72,7 @@ func TestRecords_Wait(t *testing.T) {
 			s.records.away.Store(false)
 			s.in(10 * time.Second).storesN(42).inSync(true)
 		},
-		"what is refused delays nothing": func(s *story) {
+		"a refused record delays nothing": func(s *story) {
 			s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).records.full.Store(true)
 			for n := range 10 {
 				s.put(of("a", n+1, 40)).in(time.Second).storesN(3 + 39 - n).inSync(true)

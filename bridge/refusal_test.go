@@ -77,7 +77,7 @@ func TestRefusal(t *testing.T) {
 			s.in(time.Second).stores("a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "something of it")
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).stores("a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"a refused update refers to what it referred to": func(s *story) {
+		"a refused update keeps its old parts": func(s *story) {
 			p := s.picks("none")
 			s.has(with(service("a", "10.0.0.1:80"), "part", "r1")).in(time.Second)
 			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
@@ -94,7 +94,7 @@ func TestRefusal(t *testing.T) {
 			p.accept()
 			s.in(30*time.Second).stores("a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"a refused update is no loss": func(s *story) {
+		"a refused update is not a loss": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			p := s.picks("none")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
@@ -115,7 +115,7 @@ func TestRefusal(t *testing.T) {
 	})
 }
 
-// TestRefusal_Joined has another owner register under a key of ours, as a parent
+// TestRefusal_Joined has another owner register under one of our keys, as a parent
 // znode can hold two nodes of one address.
 func TestRefusal_Joined(t *testing.T) {
 	joined := func(policy bridge.Policy, left ...string) func(*story) {
@@ -137,7 +137,7 @@ func TestRefusal_Joined(t *testing.T) {
 
 func TestLoop_ReadBack(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"what is shown otherwise than written": func(s *story) { // as in a Nacos in whose console somebody set something
+		"an entry that is shown otherwise than written": func(s *story) { // as after a change in the console of Nacos
 			var edits atomic.Bool
 			s.target = newFake(memory.Options{Watch: func(e memory.Event) {
 				if edits.Load() && e.New != nil && !strings.HasSuffix(e.New.Value, "edited") {
@@ -157,7 +157,7 @@ func TestLoop_ReadBack(t *testing.T) {
 			edits.Store(false)
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
 		},
-		"what only another connection can delete": func(s *story) { // of ours, as several may publish in Nacos
+		"an entry that only another connection can delete": func(s *story) { // in Nacos several of our connections may publish
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour).fail(failing(memory.OpWrite, registry.ErrConflict))
 			s.put(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(10*time.Minute).reason("a", bridge.ReasonRefused, "another process of this owner")
 			list := s.emitted(bridge.EventDrift)
@@ -166,7 +166,7 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.in(time.Hour).between("writes in an hour", s.writes()-before, 1, 130).fail(nil).in(s.opts.Refresh)
 			s.stores("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"what was confirmed and is not there": func(s *story) {
+		"a confirmed write that is not there": func(s *story) {
 			s.forgetful(1).has(service("a", "10.0.0.1:80")).in(900 * ms).stores().in(200 * ms).stores("a 10.0.0.1:80")
 			s.in(time.Minute).is("reads", s.when(memory.OpRead, "a"), seconds(1, 3)) // after each write, and no more
 		},

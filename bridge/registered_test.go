@@ -67,7 +67,7 @@ func TestRegistered(t *testing.T) {
 			s.storing(theirs("b", one)).has(service("a", one)).in(time.Minute)
 			warns(s, "")
 		},
-		"others beside it": func(s *story) {
+		"other entries in its group": func(s *story) {
 			s.storing(selfRegistered("a", two)).has(service("a", one)).in(time.Minute)
 			warns(s, "")
 			others := s.of("a").Others

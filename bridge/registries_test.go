@@ -195,11 +195,11 @@ func TestZooKeeper_TwoOwners(t *testing.T) {
 				winner, loser = loser, winner
 			}
 			w, l := z.joins(winner).has(), z.joins(loser).has()
-			w.in(time.Second) // by now both know that there is nothing
+			w.in(time.Second) // both know that there is nothing
 			w.put(sharedService(addresses))
-			l.put(sharedService(addresses)).in(100 * ms) // before either reads back what it wrote
+			l.put(sharedService(addresses)).in(100 * ms) // before either reads its write back
 			w.is("nodes", len(z.Children(providers)), 2*addresses)
-			for range 600 { // nobody is to be left without any, at no time
+			for range 600 { // at no time are consumers without any
 				w.in(time.Second).between("nodes", len(z.Children(providers)), addresses, 2*addresses)
 				w.is("holds", w.loop.Summary().Counts.Holds+l.loop.Summary().Counts.Holds, 0)
 			}
@@ -255,7 +255,7 @@ func (n *nacosServer) joins() *story {
 // writes is how often ours was published.
 func (n *nacosServer) writes() int { return len(n.Requests("BatchInstanceRequest")) }
 
-// ours reports whether the shared service has an instance of ours as it is to be.
+// ours reports whether the shared service has our instance as desired.
 func (n *nacosServer) ours() bool {
 	return slices.ContainsFunc(n.Instances(sharedInNacos), func(in model.Instance) bool {
 		return strings.Contains(in.Metadata[metadata.MarkKey], mark("first")) && in.Enable && in.Weight == 1
@@ -285,10 +285,10 @@ func TestNacos_OtherWriters(t *testing.T) {
 			n.Set(sharedInNacos, "app")
 		}, 1},
 		"remove the service": {nothing, func(n *nacosServer) { n.Remove(sharedInNacos) }, 1},
-		"register beside ours": {nothing, func(n *nacosServer) {
-			beside := others
-			beside.Ip = "10.0.0.9"
-			n.Set(sharedInNacos, "app", beside)
+		"register next to ours": {nothing, func(n *nacosServer) {
+			next := others
+			next.Ip = "10.0.0.9"
+			n.Set(sharedInNacos, "app", next)
 		}, 0},
 	} {
 		tests[name] = func(n *nacosServer) {
@@ -297,15 +297,15 @@ func TestNacos_OtherWriters(t *testing.T) {
 			published := n.writes()
 			c.happens(n)
 			s.in(time.Second).is("writes", n.writes()-published, c.writes).is("ours", n.ours(), true).inSync(true)
-			s.in(time.Minute) // what was written is read back
+			s.in(time.Minute) // the write is read back
 			requests := func() int { return n.RequestCount() - len(n.Requests("HealthCheckRequest")) }
 			before := requests()
 			s.in(time.Minute).is("requests in a minute", requests()-before, 0) // with no refresh in it
 			s.delete("shared").in(time.Hour).is("subscriptions", n.Subscriptions(), 0).is("ours", n.ours(), false)
 		}
 	}
-	// They are watched no longer than until they change, if the source reported something by then.
-	tests["services that others alone register"] = func(n *nacosServer) {
+	// They are watched until they change, if the source has reported something.
+	tests["services that only others register"] = func(n *nacosServer) {
 		const services = 20
 		register := func(port uint64) {
 			for i := range services {

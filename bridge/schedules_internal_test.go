@@ -59,7 +59,7 @@ func (k *recordingTarget) Record(_ context.Context, kind string, texts map[strin
 
 // A world is a source, a target and an engine between them, all by one seed. Calls
 // end in any order, late, without effect, or without an answer; the process ends and
-// begins anew at any step. Rules are checked of what one bridge owns, and status. In
+// begins again at any step. Rules are checked of what one bridge owns, and status. In
 // every eighth world another claims in a few groups that services share.
 type world struct {
 	t       *testing.T
@@ -80,11 +80,11 @@ type world struct {
 	blind   map[registry.Name]bool       // services of which it received that they are unknown
 	known   bool                         // it was notified of everything, and that it is fresh
 	fresh   bool                         // the same of the source
-	unread  map[registry.Group]bool      // what it found there at first and did not read yet; nil: it did not look
-	denied  map[string]bool              // by a person, and not claimed since
-	said    []answer                     // answers about denials that a person has not got yet
+	unread  map[registry.Group]bool      // groups that it listed and has not read; nil: it has not listed
+	denied  map[string]bool              // by an operator, and not claimed since
+	said    []answer                     // answers to denials that the operator has not received
 	free    map[string]bool              // approved, and not claimed since
-	fell    map[registry.Group]time.Time // when services lost their last endpoint that nobody approved
+	fell    map[registry.Group]time.Time // when services lost their last endpoint without approval
 	log     strings.Builder
 	reasons map[Reason]bool // that status had
 }
@@ -102,7 +102,7 @@ const own, shared = "own", "shared"
 
 func worldGuard() Guard {
 	g := DefaultGuard()
-	g.Confirm = 0 // what goes is by the budget or a person
+	g.Confirm = 0 // deletions are within the budget or approved
 	return g
 }
 
@@ -305,7 +305,7 @@ func (c call) itemName() string {
 }
 
 // empties checks how many services lose their last endpoint within the window, by
-// withdrawals and readings that no person approved.
+// withdrawals and reads that no operator approved.
 func (w *world) empties(c call) {
 	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 || c.change.Group.Kind != own {
 		return
@@ -323,7 +323,7 @@ func (w *world) empties(c call) {
 	w.fell[c.change.Group] = w.now
 	maps.DeleteFunc(w.fell, func(_ registry.Group, at time.Time) bool { return w.now.Sub(at) > time.Hour })
 	if n := len(w.fell); float64(n) > max(1, 0.3*worldServices) {
-		w.t.Fatalf("%d services lost their last endpoint within an hour, and nobody approved\n%s", n, w.tail())
+		w.t.Fatalf("%d services lost their last endpoint within an hour, without approval\n%s", n, w.tail())
 	}
 }
 
@@ -332,7 +332,7 @@ func (w *world) tail() string {
 	return s[max(0, len(s)-3000):]
 }
 
-// deliver has the engine receive what the table holds by now.
+// deliver gives the engine the current content of the table.
 func (w *world) deliver() {
 	w.turn(func() {
 		if w.driver.engine.waitsForList() {
@@ -387,8 +387,8 @@ func (w *world) ends(fails bool) {
 	w.turn(func() { w.driver.callDone(o, w.now) })
 }
 
-// decides has a person decide about what is held.
-func (w *world) decides(approves bool) { //nolint:revive // what is decided, not a mode
+// decides has an operator decide about a hold.
+func (w *world) decides(approves bool) { //nolint:revive // a decision, not a mode
 	w.turn(func() {
 		for _, b := range w.driver.engine.guards.scopes {
 			for _, h := range b.holds() {
@@ -417,7 +417,7 @@ func (w *world) step() {
 	case 2:
 		delete(w.source, n)
 		w.table.Delete(n)
-	case 3: // the source forgets some, and reports the rest anew
+	case 3: // the source forgets some, and reports the others again
 		for range w.r.IntN(worldServices) {
 			delete(w.source, name(w.r.IntN(worldServices)))
 		}
@@ -570,8 +570,8 @@ func (w *world) agrees() {
 	e := w.driver.engine
 	e.statusCache.update(w.now)
 	got := e.statusCache.status()
-	anew := newStatusCache(e)
-	anew.lastRead, anew.lastWrite, anew.lastError = e.statusCache.lastRead, e.statusCache.lastWrite, e.statusCache.lastError
+	fresh := newStatusCache(e)
+	fresh.lastRead, fresh.lastWrite, fresh.lastError = e.statusCache.lastRead, e.statusCache.lastWrite, e.statusCache.lastError
 	for _, it := range e.state.agenda.items {
 		it.markDirty()
 	}
@@ -584,8 +584,8 @@ func (w *world) agrees() {
 			p.markDirty(registry.Name(scope))
 		}
 	}
-	anew.update(w.now)
-	want := anew.status()
+	fresh.update(w.now)
+	want := fresh.status()
 	if got.OldestDue, want.OldestDue = 0, 0; !reflect.DeepEqual(got, want) {
 		w.t.Fatalf("status = %+v\nwant %+v\n%s", got, want, w.tail())
 	}

@@ -127,8 +127,8 @@ func TestLoop_Status(t *testing.T) {
 	})
 }
 
-// TestLoop_AppliedEvents shows that each batch says what was written, for whom, why,
-// and what it was before.
+// TestLoop_AppliedEvents shows that each batch names the written entries, for which service,
+// why, and their values before.
 func TestLoop_AppliedEvents(t *testing.T) {
 	applied := func(s *story, changes int) bridge.Event { // the last one
 		s.Helper()

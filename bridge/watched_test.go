@@ -90,7 +90,7 @@ func TestWatched_OurGroups(t *testing.T) {
 	})
 }
 
-// TestWatched_ReadOnce: a group is read after its first write alone, to begin the watch.
+// TestWatched_ReadOnce: a group is read only after its first write, to begin the watch.
 func TestWatched_ReadOnce(t *testing.T) {
 	stories(t, speed, map[string]func(*story){"": func(s *story) {
 		s.starts(s.watched()).has().in(10 * time.Second)

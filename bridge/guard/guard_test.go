@@ -98,7 +98,7 @@ func (b *bench) set(services, claims string) {
 }
 
 // run has each line happen: what services store, a new connection, a restart or a
-// decision about so many of what is held; then time passes, and the guard deletes and
+// decision about so many of the held ones; then time passes, and the guard deletes and
 // holds so much.
 func (b *bench) run(script string) *bench {
 	b.t.Helper()
@@ -177,7 +177,7 @@ func (b *bench) held() []guard.Key {
 	return nil
 }
 
-// restart continues with a guard that knows the records alone, as they are stored.
+// restart continues with a guard that knows only the records, as they are stored.
 func (b *bench) restart() {
 	b.t.Helper()
 	b.guard = guard.New(b.guard.Options, reread(b.t, b.saved))
@@ -211,7 +211,7 @@ func reread(t *testing.T, saved map[registry.Group]guard.Record) (records []guar
 }
 
 // fallen is ten services of ten endpoints, four of which the source does not show
-// after it was read anew.
+// after it was read again.
 const fallen = `
 	s0-9=10c in 0s
 	connect s0-3=10m in 1s
@@ -227,10 +227,10 @@ func TestGuard_Scripts(t *testing.T) {
 	for name, script := range map[string]string{
 		"a hold ends once its endpoints come back": fallen + `
 			s0-3=10c in 1s deletes 0 holds 0`,
-		"approval of a part leaves the rest": fallen + `
+		"approval of a part keeps the others held": fallen + `
 			approve 20 in 1s deletes 20 holds 20
 			in 1s deletes 0 holds 20`, // less than the share, and it stays held
-		"most of a bridge requires a person": `
+		"most of a bridge requires an operator": `
 			s0-9=2c in 0s
 			s0-5=2w in 1m deletes 0 holds 12
 			connect in 1h deletes 0 holds 12`,
@@ -247,11 +247,11 @@ func TestGuard_Scripts(t *testing.T) {
 			a=1c b=1c in 0s
 			connect a=1m in 1s
 			in 1m deletes 0 holds 1`,
-		"the rest of a hold counts whole": `
+		"the other part of a hold counts in full": `
 			s0-9=4c in 0s
 			s0-7=1c3w in 1s deletes 0 holds 24
 			approve 2 in 1s deletes 2 holds 22
-			in 1s deletes 0 holds 22`, // the third is half of what is left
+			in 1s deletes 0 holds 22`, // the third is half of the remaining ones
 		"a service that falls further": `
 			s0-9=10c in 0s
 			connect s0-9=4c6m in 1s
@@ -354,7 +354,7 @@ func TestGuard_Replacements(t *testing.T) {
 	another, third := endpoint{Key: "another", Claimed: true}, endpoint{Key: "third", Claimed: true}
 	b := newBench(t, defaults()).run(newHeld)
 	b.stored["a"] = append(b.stored["a"], another)
-	b.run("in 1s deletes 0 holds 5") // nobody knows which it replaces
+	b.run("in 1s deletes 0 holds 5") // it is unknown which it replaces
 	b.stored["a"] = append(b.stored["a"], third)
 	b.in(time.Second)
 	b.stored["a"][7] = endpoint{Key: third.Key, Report: guard.Withdrawn}
@@ -379,7 +379,7 @@ func TestGuard_EmptySource(t *testing.T) {
 		s9=1w in 1s
 		in 1m deletes 0 holds 1
 		in 10m`)
-	b.is("person, reconnect", []bool{b.guard.Hold().OperatorOnly, b.round.Reconnect}, []bool{true, false})
+	b.is("operator only, reconnect", []bool{b.guard.Hold().OperatorOnly, b.round.Reconnect}, []bool{true, false})
 }
 
 func TestGuard_Restart(t *testing.T) {

@@ -25,7 +25,7 @@ type world struct {
 	broken   string   // the first invariant that did not hold
 	shows    int      // endpoints that the source shows
 	restored time.Time
-	unasked  bool // in the last round a service lost more than half, and nobody approved it
+	unasked  bool // in the last round a service lost more than half without approval
 }
 
 // A mirrored service, and what the invariants have to remember of it. None of that comes from a guard.
@@ -35,13 +35,13 @@ type mirrored struct {
 	stored   uint8 // in the target
 	seen     uint8 // shown over the present connection
 	known    bool  // the source can report it
-	denied   uint8 // by a person, and not claimed since
+	denied   uint8 // by an operator, and not claimed since
 	approved uint8
 	claims   int
 	dip      time.Time    // since when fewer of it are claimed
 	fell     time.Time    // when they did last, for longer than that settles
-	peaks    []guard.Peak // what it had since somebody accepted a loss
-	held     int          // what it had, as the hold showed last; -1: it is not held
+	peaks    []guard.Peak // its counts since a loss was accepted
+	held     int          // its baseline in the last hold; -1: it is not held
 	from     int          // the same, also after the hold
 }
 
@@ -76,7 +76,7 @@ func (w *world) require(holds bool, format string, args ...any) { //nolint:reviv
 
 func count(set uint8) int { return bits.OnesCount8(set) }
 
-// endpoints returns what is known of what is stored of a service.
+// endpoints returns what the source reports of the stored endpoints of a service.
 func (s *mirrored) endpoints() (all []endpoint) {
 	for i := range universe {
 		bit := uint8(1) << i
@@ -178,7 +178,7 @@ func (s *mirrored) accept(gone uint8) {
 	s.peaks = nil
 }
 
-// peak is the most that a service had within the window, since somebody accepted what it has.
+// peak returns the most endpoints that a service had within the window, since a loss was accepted.
 func (s *mirrored) peak(now time.Time, window time.Duration) int {
 	n := count(s.stored &^ s.approved)
 	for _, p := range s.peaks {
@@ -195,7 +195,7 @@ func (w *world) delete() {
 	for _, s := range w.services {
 		free := s.fates(w.guard, guard.Free)
 		w.require(free&s.shown == 0 && (s.known || free == 0), "%s: what the source shows or cannot report is deleted: %08b", s.group.Name, free)
-		w.require(free&s.denied == 0, "%s: what was denied is deleted: %08b", s.group.Name, free&s.denied)
+		w.require(free&s.denied == 0, "%s: a denied endpoint is deleted: %08b", s.group.Name, free&s.denied)
 		if w.guard.Options.Mode == guard.Enforce && s.held >= 0 {
 			n := count(s.stored &^ (free | s.approved))
 			w.require(n >= min(s.held, count(s.stored&^s.approved)), "%s is held at %d and keeps %d", s.group.Name, s.held, n)
@@ -248,7 +248,7 @@ func (w *world) checkBudget() {
 	w.require(left > 0, "nothing is left")
 }
 
-// checkRestart checks that a process which knows the records alone lets nothing
+// checkRestart checks that a process which knows only the records lets nothing
 // go that this one keeps for more than a wait, and holds and keeps what this one does.
 func (w *world) checkRestart() {
 	if w.guard.Options.Mode != guard.Enforce {
@@ -281,7 +281,7 @@ func (w *world) connect() {
 
 func (s *mirrored) show(set uint8) { s.shown, s.seen = set, s.seen|set }
 
-// decide has a person decide about candidates, all of them or some.
+// decide has an operator decide about all candidates or some.
 func (w *world) decide(fate guard.Fate, all bool) { //nolint:revive // of a test
 	var keys []guard.Key
 	for _, s := range w.services {
@@ -369,8 +369,8 @@ func (w *world) run(steps int) {
 	w.settle()
 }
 
-// settle has the source stay as it is and a person approve: then the target is
-// what is claimed and denied.
+// settle has the source stay as it is and an operator approve: then the target has the
+// claimed and the denied endpoints.
 func (w *world) settle() {
 	for _, s := range w.services {
 		s.known = true

@@ -16,18 +16,18 @@ import (
 )
 
 // The two tables of testdata/tables.md are what these tests saw with the settings of
-// the defaults. UPDATE_GOLDEN=1 writes them anew.
+// the defaults. UPDATE_GOLDEN=1 rewrites them.
 
 const page = "testdata/tables.md"
 
-// A mesh is a source beside a bench.
+// A mesh is a source of a bench.
 type mesh struct {
 	*bench
 
 	first   map[string][]string             // what the source showed at first, by service
-	shown   map[string][]string             // what it shows
-	seen    map[string]map[string]bool      // what it showed over the present connection
-	gone    map[string]map[string]time.Time // since when it does not show what is stored
+	shown   map[string][]string             // the endpoints that it shows
+	seen    map[string]map[string]bool      // the endpoints that it showed over the present connection
+	gone    map[string]map[string]time.Time // since when it does not show a stored endpoint
 	changed map[string]bool                 // services to be observed
 
 	size             int // endpoints at first
@@ -92,7 +92,7 @@ func (m *mesh) only(n int, evenly bool) { //nolint:revive // of a test
 	}
 }
 
-// connect has the source be read over a new connection, which shows what it shows.
+// connect reads the source over a new connection.
 func (m *mesh) connect() {
 	m.now = m.now.Add(time.Second)
 	m.connection++
@@ -143,8 +143,8 @@ func (m *mesh) round() {
 	}
 }
 
-// observe has the guard observe what the source shows of a service, and what is left
-// of what it showed before.
+// observe has the guard observe the endpoints of a service that the source shows, and the
+// stored ones that it showed before.
 func (m *mesh) observe(name string) {
 	var all []endpoint
 	for _, id := range m.shown[name] {
@@ -167,7 +167,7 @@ func (m *mesh) observe(name string) {
 	m.guard.Observe(m.now, named(name), stored(all))
 }
 
-// delete has what was deleted be gone no more.
+// delete forgets since when deleted endpoints are gone.
 func (m *mesh) delete(name string) {
 	for id, since := range m.gone[name] {
 		if !slices.ContainsFunc(m.stored[name], func(e endpoint) bool { return e.Key == id }) {
@@ -215,7 +215,7 @@ func turns(tenths int) func(*mesh) {
 	}
 }
 
-// bleed has a source lose 29 % of what is left again and again.
+// bleed has a source lose 29 % of the remaining endpoints again and again.
 func bleed(lose func(*mesh, int, bool), evenly bool) func(*mesh) {
 	return func(m *mesh) {
 		shown := m.size
@@ -300,7 +300,7 @@ func TestGuard_TableOfSources(t *testing.T) {
 	section(t, "the table of sources", lines)
 }
 
-// cell says how much stayed, whether something was held, and what was left once the source had confirmed it.
+// cell says how much was kept, whether something was held, and what remained once the source had confirmed it.
 func (m *mesh) cell() string {
 	text := strconv.Itoa(m.least)
 	if m.least == m.size {
@@ -421,7 +421,7 @@ func TestGuard_TableOfOperations(t *testing.T) {
 	section(t, "the table of operations", lines)
 }
 
-// section compares what is between two markers of the page, or writes it anew.
+// section compares the text between two markers of the page, or rewrites it.
 func section(t *testing.T, name string, lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -444,7 +444,7 @@ func section(t *testing.T, name string, lines []string) {
 	wants := strings.Split(was, "\n")
 	for i, line := range strings.Split(is, "\n") {
 		if i >= len(wants) || !same(line, wants[i]) {
-			t.Errorf("%s says\n%s\nand what happened is\n%s\nmake golden writes it anew", page, was, is)
+			t.Errorf("%s says\n%s\nand what happened is\n%s\nmake golden rewrites it", page, was, is)
 			return
 		}
 	}

@@ -25,19 +25,19 @@ func TestPlanner_Contradictions(t *testing.T) {
 		claimed    string
 		want       string
 	}{
-		"nothing is registered":             {"", "shop.Orders " + at, ""},
-		"what is claimed":                   {"shop.Orders " + at, "shop.Orders " + at, ""},
-		"what is claimed, by another":       {"shop.Order " + at + "@other", "shop.Orders " + at, ""},
-		"another version":                   {"shop.Orders " + at + "?2.0.0", "shop.Orders " + at + "?1.0.0", "shop.Orders " + at + "?2.0.0"},
-		"no version":                        {"shop.Orders " + at, "shop.Orders " + at + "?1.0.0", "shop.Orders " + at},
-		"both versions":                     {"shop.Orders " + at + "?1.0.0, shop.Orders " + at + "?2.0.0", "shop.Orders " + at + "?1.0.0", ""},
-		"another interface":                 {"shop.Order " + at, "shop.Orders " + at, "shop.Order " + at},
-		"the interface, and others":         {"shop.Carts " + at + ", shop.Orders " + at, "shop.Orders " + at, ""},
-		"another version before interfaces": {"shop.Carts " + at + ", shop.Orders " + at + "?2.0.0", "shop.Orders " + at, "shop.Orders " + at + "?2.0.0"},
-		"the protocol does not count":       {"shop.Orders dubbo://10.0.0.5:20880", "shop.Orders " + at, ""},
-		"another port is another process":   {"shop.Order tri://10.0.0.5:20881", "shop.Orders " + at, ""},
-		"an address that begins so":         {"shop.Order tri://10.0.0.5:208801", "shop.Orders " + at, ""},
-		"another root":                      {"/gray/shop.Order " + at, "shop.Orders " + at, ""},
+		"nothing is registered":              {"", "shop.Orders " + at, ""},
+		"the claimed name":                   {"shop.Orders " + at, "shop.Orders " + at, ""},
+		"the claimed name, of another owner": {"shop.Order " + at + "@other", "shop.Orders " + at, ""},
+		"another version":                    {"shop.Orders " + at + "?2.0.0", "shop.Orders " + at + "?1.0.0", "shop.Orders " + at + "?2.0.0"},
+		"no version":                         {"shop.Orders " + at, "shop.Orders " + at + "?1.0.0", "shop.Orders " + at},
+		"both versions":                      {"shop.Orders " + at + "?1.0.0, shop.Orders " + at + "?2.0.0", "shop.Orders " + at + "?1.0.0", ""},
+		"another interface":                  {"shop.Order " + at, "shop.Orders " + at, "shop.Order " + at},
+		"the interface, and others":          {"shop.Carts " + at + ", shop.Orders " + at, "shop.Orders " + at, ""},
+		"another version before interfaces":  {"shop.Carts " + at + ", shop.Orders " + at + "?2.0.0", "shop.Orders " + at, "shop.Orders " + at + "?2.0.0"},
+		"the protocol does not count":        {"shop.Orders dubbo://10.0.0.5:20880", "shop.Orders " + at, ""},
+		"another port is another process":    {"shop.Order tri://10.0.0.5:20881", "shop.Orders " + at, ""},
+		"an address that begins so":          {"shop.Order tri://10.0.0.5:208801", "shop.Orders " + at, ""},
+		"another root":                       {"/gray/shop.Order " + at, "shop.Orders " + at, ""},
 		"a version in the name of the group": {
 			"providers:shop.Orders:2.0.0: 10.0.0.5:20880, providers:shop.Carts:1.0.0: 10.0.0.5:20880", "providers:shop.Orders:1.0.0: 10.0.0.5:20880",
 			"providers:shop.Orders:2.0.0: 10.0.0.5:20880",
@@ -90,7 +90,7 @@ func place(name string) registry.Group {
 	return g
 }
 
-// TestPlanner_Contradictions_Changes has what is registered and claimed come and go.
+// TestPlanner_Contradictions_Changes has registrations and claims come and go.
 func TestPlanner_Contradictions_Changes(t *testing.T) {
 	p, g, other := selfRegistering(), group("shop.Orders"), group("shop.Order")
 	drained := false
@@ -151,7 +151,7 @@ func TestPlanner_Contradictions_Bounded(t *testing.T) {
 	}
 }
 
-// TestPlanner_SelfRegistered has providers register themselves next to what is claimed.
+// TestPlanner_SelfRegistered has providers register themselves next to claimed entries.
 func TestPlanner_SelfRegistered(t *testing.T) {
 	p, g := selfRegistering(), group("g")
 	claim(p, g, plan.Withdrawn, "0/s tri://1?1 tri://2?1")
@@ -159,7 +159,7 @@ func TestPlanner_SelfRegistered(t *testing.T) {
 	p.Observe(g, parseStored(g, "tri://1?1@me tri://2?1 tri://7?1 tri://8?2 tri://9?1@other"))
 	got := p.SelfRegistered(g)
 	if len(got) != 1 || got[0].Origin != from(0, "s") || got[0].Entries != 1 || got[0].Some[0].Key != "tri://7?1" {
-		t.Errorf("SelfRegistered() = %+v, want one entry beside those of s", got)
+		t.Errorf("SelfRegistered() = %+v, want one entry next to those of s", got)
 	}
 }
 

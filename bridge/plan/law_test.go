@@ -98,8 +98,8 @@ func (w *world) counts() (c plan.Counts) {
 	return c
 }
 
-// foreign reports whether a key is another's: any foreign entry has it that is
-// there alone, and beside ours that of nobody, for "" comes before "me".
+// foreign reports whether a key is another's: any foreign entry has it without
+// ours, and next to ours one without an owner, for "" comes before "me".
 func (w *world) foreign(g registry.Group, key string) bool {
 	by := make(map[string]bool)
 	for _, h := range w.stored[g] {
@@ -138,12 +138,12 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 	if q.Applied(d.Keep(func(registry.Stored) bool { return false })); len(c.Delete) > 0 {
 		left, _ := q.Change(g)
 		if len(left.Put) > 0 || !slices.Equal(left.Delete, c.Delete) {
-			t.Fatalf("%s: what was kept is %+v, want %+v", g, left, c.Delete)
+			t.Fatalf("%s: the kept entries are %+v, want %+v", g, left, c.Delete)
 		}
 	}
 }
 
-// apply makes what is held into what a change leaves.
+// apply applies a change to the stored entries.
 func (w *world) apply(c registry.Change) {
 	left := slices.DeleteFunc(slices.Clone(w.stored[c.Group]), func(h registry.Stored) bool { return h.Owner == "me" })
 	for _, e := range c.Want {

@@ -25,8 +25,8 @@ func parse(g registry.Group, text string) (all []registry.Entry) {
 	return all
 }
 
-// parseStored returns entries of a group as held, from a text such as
-// "1=x@me 2=y@other 3=z@me! 4=z@other-", of which an earlier session holds the third, and
+// parseStored returns stored entries of a group, from a text such as
+// "1=x@me 2=y@other 3=z@me! 4=z@other-", of which an earlier session wrote the third, and
 // the owner of the fourth is leaving.
 func parseStored(g registry.Group, text string) (all []registry.Stored) {
 	for word := range strings.FieldsSeq(text) {
@@ -47,8 +47,8 @@ func claim(p *plan.Planner, g registry.Group, how plan.Evidence, text string) {
 
 func origin(o plan.Origin) string { return fmt.Sprintf("%d/%s", o.Bridge, o.Service) }
 
-// written describes a change: what is put, as +key=value where it is new and as
-// ~key=value<old where it replaces something, and what is deleted.
+// written describes a change: writes as +key=value, or ~key=value<old if they replace
+// something, and deletions.
 func written(c registry.Change) string {
 	var words []string
 	for _, w := range c.Put {
@@ -69,7 +69,7 @@ func written(c registry.Change) string {
 	return strings.Join(words, " ")
 }
 
-// refused describes conflicts: whose claim of a key, and what holds it.
+// refused describes conflicts: whose claim to a key, and whose entry has it.
 func refused(conflicts []plan.Conflict) string {
 	var all []string
 	for _, c := range conflicts {
@@ -97,11 +97,11 @@ func rowTexts(p *plan.Planner, g registry.Group) string {
 // TestPlanner_Change has services claim in one group. A value of guess yields to
 // another's entry of the same address.
 func TestPlanner_Change(t *testing.T) {
-	rows := map[string]string{ // of some: what is claimed, and of that what is held, by us or in place of what yields
+	rows := map[string]string{ // of some: the claimed keys, marked if they are stored by us or by the winner
 		"an entry is missing":                   "1 2",
 		"all is as it should be":                "1!",
 		"a guess that is not written":           "tri://1! tri://2",
-		"a guess beside one of ours":            "dubbo://1! tri://1",
+		"a guess next to one of ours":           "dubbo://1! tri://1",
 		"a written guess to which others yield": "tri://1!",
 	}
 	shared, exclusive := group("g"), registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
@@ -116,28 +116,28 @@ func TestPlanner_Change(t *testing.T) {
 		"an entry is missing":         {shared, []string{"0/s 2=x 1=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
 		"all is as it should be":      {shared, []string{"0/s 1=x"}, "1=x@me 2=x@other", "", "1=x", ""},
 		"another value is a write":    {shared, []string{"0/s 1=x"}, "1=old@me", "~1=x<old", "1=x", ""},
-		"an earlier session holds it": {shared, []string{"0/s 1=x"}, "1=x@me!", "~1=x<x!", "1=x", ""},
+		"an earlier session wrote it": {shared, []string{"0/s 1=x"}, "1=x@me!", "~1=x<x!", "1=x", ""},
 		"ours goes, not others'":      {shared, nil, "1=x@me 2=x@other 3=x@", "-1=x", "", ""},
 
-		"another owner has the key":    {shared, []string{"0/s 1=x"}, "1=x@other", "", "", `0/s 1: owner "other"`},
-		"nobody joined a key of ours":  {shared, []string{"0/s 1=x"}, "1=x@me 1=y@", "-1=x", "", `0/s 1: owner ""`},
-		"an owner before ours joined":  {shared, []string{"0/s 1=x"}, "1=x@me 1=y@before", "-1=x", "", `0/s 1: owner "before"`},
-		"an owner after ours joined":   {shared, []string{"0/s 1=x"}, "1=x@me 1=y@other", "", "1=x", ""},
-		"another owner leaves the key": {shared, []string{"0/s 1=x"}, "1=y@before-", "+1=x<@before", "1=x", ""},
+		"another owner has the key":             {shared, []string{"0/s 1=x"}, "1=x@other", "", "", `0/s 1: owner "other"`},
+		"an entry without owner joined our key": {shared, []string{"0/s 1=x"}, "1=x@me 1=y@", "-1=x", "", `0/s 1: owner ""`},
+		"an owner before ours joined":           {shared, []string{"0/s 1=x"}, "1=x@me 1=y@before", "-1=x", "", `0/s 1: owner "before"`},
+		"an owner after ours joined":            {shared, []string{"0/s 1=x"}, "1=x@me 1=y@other", "", "1=x", ""},
+		"another owner leaves the key":          {shared, []string{"0/s 1=x"}, "1=y@before-", "+1=x<@before", "1=x", ""},
 		"one leaves the key, another stays": {
 			shared, []string{"0/s 1=x"}, "1=x@a- 1=x@b", "", "", `0/s 1: owner "b"`,
 		},
-		"ours replaces what leaves, once": {shared, []string{"0/s 1=x"}, "1=x@before- 1=x@me", "", "1=x", ""},
-		"ours beside another is no claim": {shared, nil, "1=x@me 1=y@other", "-1=x", "", ""},
-		"two of ours under one key":       {shared, []string{"0/s 1=x"}, "1=old@me 1=x@me", "-1=old", "1=x", ""},
-		"two of ours, one is dead":        {shared, []string{"0/s 1=x"}, "1=a@me 1=x@me!", "~1=x<x! -1=a", "1=x", ""},
+		"ours replaces what leaves, once":     {shared, []string{"0/s 1=x"}, "1=x@before- 1=x@me", "", "1=x", ""},
+		"ours next to another is not a claim": {shared, nil, "1=x@me 1=y@other", "-1=x", "", ""},
+		"two of ours under one key":           {shared, []string{"0/s 1=x"}, "1=old@me 1=x@me", "-1=old", "1=x", ""},
+		"two of ours, one is dead":            {shared, []string{"0/s 1=x"}, "1=a@me 1=x@me!", "~1=x<x! -1=a", "1=x", ""},
 		"another owner has what two claim": {
 			shared, []string{"0/s1 1=x 1=y", "0/s2 1=x"}, "1=x@other", "", "", `0/s1 1: owner "other", 0/s2 1: owner "other"`,
 		},
 
 		"services share an endpoint":       {shared, []string{"0/s2 1=y", "0/s1 1=x"}, "", "+1=x", "1=x", ""},
 		"the first bridge has a key":       {shared, []string{"1/s1 1=y", "0/s2 1=x"}, "", "+1=x", "1=x", "1/s1 1: 0/s2"},
-		"the same entry is no conflict":    {shared, []string{"0/s1 1=x", "0/s2 1=x 2=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
+		"the same entry is not a conflict": {shared, []string{"0/s1 1=x", "0/s2 1=x 2=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
 		"one service claims a key twice":   {shared, []string{"0/s 1=y 1=x 1=x"}, "", "+1=x", "1=x", "0/s 1: 0/s"},
 		"one head of those who share":      {shared, []string{"0/s1 =s1", "0/s2 =s2 2=x"}, "", "+=s1 +2=x", "=s1 2=x", ""},
 		"an exclusive group is one's":      {exclusive, []string{"0/s2 2=x", "0/s1 1=x"}, "", "+1=x", "1=x", "0/s2 2: 0/s1"},
@@ -156,13 +156,13 @@ func TestPlanner_Change(t *testing.T) {
 		"a written guess to which others yield": {
 			shared, []string{"0/s tri://1=guess"}, "dubbo://1=x@other tri://1=guess@me", "", "tri://1=guess", "",
 		},
-		"a guess beside one of ours": {
+		"a guess next to one of ours": {
 			shared, []string{"0/s tri://1=guess", "1/s dubbo://1=x"}, "dubbo://1=x@me", "+tri://1=guess", "dubbo://1=x tri://1=guess", "",
 		},
-		"a guess beside what leaves": {
+		"a guess next to a leaving entry": {
 			shared, []string{"0/s tri://1=guess"}, "dubbo://1=x@other-", "+tri://1=guess", "tri://1=guess", "",
 		},
-		"what is no guess": {
+		"a protocol that is not a guess": {
 			shared, []string{"0/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=tri-known", "tri://1=tri-known", "",
 		},
 		"a guess that another bridge knows": {
@@ -200,7 +200,7 @@ func TestPlanner_SessionLost(t *testing.T) {
 	p.Observe(g, parseStored(g, "1=x@me"))
 	p.Observe(group("h"), parseStored(group("h"), "1=x@other"))
 	if got := p.SessionLost(); !slices.Equal(got, []registry.Group{g}) {
-		t.Errorf("SessionLost() = %v, want the group of ours", got)
+		t.Errorf("SessionLost() = %v, want our group", got)
 	}
 	for _, want := range []string{"~1=x<x!", ""} { // once
 		c, _ := p.Change(g)
@@ -210,7 +210,7 @@ func TestPlanner_SessionLost(t *testing.T) {
 	}
 }
 
-// orphans returns the rows of a group that nobody claims.
+// orphans returns the unclaimed rows of a group.
 func orphans(p *plan.Planner, id registry.Group) (all []plan.Row) {
 	for r := range p.Rows(id) {
 		if !r.Claimed {
@@ -223,11 +223,11 @@ func orphans(p *plan.Planner, id registry.Group) (all []plan.Row) {
 func TestPlanner_Orphans(t *testing.T) {
 	const written = "written"
 	for name, tt := range map[string]struct {
-		steps []string // claims, and what is found missing, begins with a question mark
+		steps []string // claims; those found missing begin with a question mark
 		want  string
 	}{
 		"lost by two, once found missing": {
-			[]string{"0/r 1=x 2=x 3=x", "0/s 1=x 2=x 3=x", "?0/r", "0/s"}, // the weakest evidence counts, whoever lost it last
+			[]string{"0/r 1=x 2=x 3=x", "0/s 1=x 2=x 3=x", "?0/r", "0/s"}, // the weakest evidence counts, in any order
 			"1 0/s missing, 2 0/s missing, 3 0/s missing",
 		},
 		"never claimed":                {nil, "1 x, 2 x, 3 x"},
@@ -287,10 +287,10 @@ func TestPlanner_Counts(t *testing.T) {
 	expect(slices.Equal(p.GroupsOf(s), touched), "GroupsOf() = %v, want %v", p.GroupsOf(s), touched)
 	winner := p.Winner(g, "2")
 	expect(winner == s, "Winner() = %v, want %v", winner, s)
-	expect(p.Observe(g, parseStored(g, "1=x@me 9=x@other")), "Observe() of a new entry of ours = false, want true")
+	expect(p.Observe(g, parseStored(g, "1=x@me 9=x@other")), "Observe() of a new own entry = false, want true")
 	expect(!p.Observe(g, parseStored(g, "1=x@me")), "Observe() without that of another = true, want false")
 	expect(p.Counts() == plan.Counts{Owned: 1}, "Counts() = %+v, want one of ours", p.Counts())
-	expect(!p.Drop(g) && p.Drop(group("another")), "Drop() = true of what is claimed, or false of what nobody knows")
+	expect(!p.Drop(g) && p.Drop(group("another")), "Drop() = true of a claimed group, or false of an unknown one")
 	p.Observe(group("i"), parseStored(group("i"), "1=x@other"))
 	expect(p.Counts().Foreign == 1, "Counts() = %+v, want one of another", p.Counts())
 	expect(p.Drop(group("i")) && p.Counts().Foreign == 0, "Counts() = %+v after Drop(), want none of another", p.Counts())
@@ -303,7 +303,7 @@ func TestPlanner_Counts(t *testing.T) {
 	expect(c.Empty() && len(orphans(p, g)) == 0, "Change() = %+v of no group, want none", c)
 }
 
-// TestPlanner_InputsUnchanged shows that the planner does not write to what it is given.
+// TestPlanner_InputsUnchanged shows that the planner does not change its arguments.
 func TestPlanner_InputsUnchanged(t *testing.T) {
 	entries, list := parse(group("g"), "2=x 1=x"), parseStored(group("g"), "2=x@me 1=x@me")
 	before, listBefore := slices.Clone(entries), slices.Clone(list)
@@ -312,7 +312,7 @@ func TestPlanner_InputsUnchanged(t *testing.T) {
 	p.Observe(group("g"), list)
 	p.SessionLost()
 	if !slices.Equal(entries, before) || !slices.Equal(list, listBefore) {
-		t.Error("Claim(), Observe() or SessionLost() changed what it was given")
+		t.Error("Claim(), Observe() or SessionLost() changed its arguments")
 	}
 }
 
@@ -323,10 +323,10 @@ func TestPlanner_SelfDeregistered(t *testing.T) {
 		"it is claimed by another protocol": {"tri://1=x", "dubbo://1=y@", "", "1"},
 		"it is there by another protocol":   {"tri://1=x", "tri://1=y@", "dubbo://1=y@", ""},
 		"it stays":                          {"tri://1=x", "tri://1=y@", "tri://1=z@", ""},
-		"nobody claims it":                  {"tri://2=x", "tri://1=y@", "", ""},
+		"it is unclaimed":                   {"tri://2=x", "tri://1=y@", "", ""},
 		"another owner's":                   {"tri://1=x", "tri://1=y@other", "", ""},
 		"ours took its place":               {"tri://1=x", "tri://1=y@", "tri://1=x@me", ""},
-		"a head is no provider":             {"=x", "=y@", "", ""},
+		"a head is not a provider":          {"=x", "=y@", "", ""},
 		"without a protocol":                {"1=x 2=x", "1=y@ 2=y@", "2=y@", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestPlanner_Drained(t *testing.T) {
 	claim(p, g, plan.Withdrawn, "0/s tri://1=x tri://2=x")
 	c, conflicts := p.Change(g)
 	if got := written(c); got != "+tri://2=x" || len(conflicts) != 1 || !conflicts[0].Drained || conflicts[0].Key != "tri://1" {
-		t.Errorf("Change() = %s, %+v, want the other key alone", got, conflicts)
+		t.Errorf("Change() = %s, %+v, want only the other key", got, conflicts)
 	}
 	p.Observe(g, parseStored(g, "tri://1=old@me"))
 	if c, conflicts := p.Change(g); written(c) != "~tri://1=x<old +tri://2=x" || len(conflicts) != 0 {

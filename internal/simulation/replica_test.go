@@ -64,7 +64,7 @@ type replica struct {
 	slow     time.Duration // of a write, in flight to the target
 }
 
-// starts starts a replica in place of another of the same number.
+// starts starts a replica instead of another of the same number.
 func (w *world) starts(number int) {
 	w.started++
 	r := &replica{w: w, name: fmt.Sprintf("replica-%d.%d", number, w.started), view: newView(w.source)}
@@ -208,7 +208,7 @@ func (t target) Write(ctx context.Context, c registry.Change) error {
 	slow := t.r.slow
 	t.r.mu.Unlock()
 	pause(ctx, 10*time.Millisecond+apart(c.Group)+slow)
-	if err := t.r.passes(context.WithoutCancel(ctx), (*replica).targetIsCut); err != nil { // what was sent arrives, whoever sent it
+	if err := t.r.passes(context.WithoutCancel(ctx), (*replica).targetIsCut); err != nil { // a sent call arrives, whatever becomes of its sender
 		return err
 	}
 	return t.r.w.write(context.WithoutCancel(ctx), t.r, lead.Term, c)

@@ -15,7 +15,7 @@ import (
 // A set is what a registry holds: addresses by service.
 type set map[string][]string
 
-// A source is a registry with a history: followers show what it was a while
+// A source is a registry with a history: followers show its state a while
 // ago.
 type source struct {
 	mu     sync.Mutex
@@ -64,7 +64,7 @@ type view struct {
 	broken bool // the connection, since it was looked at last
 	empty  bool // the next connection is to a follower that came back without anything
 	at     bool // this one is
-	unsync bool // a new connection does not wait until its follower has what was there when it began
+	unsync bool // a new connection does not wait until its follower has the state at its beginning
 }
 
 func newView(s *source) *view {
@@ -97,7 +97,7 @@ func (v *view) look() (shown state, lag time.Duration, err error) {
 	if v.at {
 		return state{at: time.Now(), has: set{}}, 0, nil
 	}
-	if lag = v.late; time.Since(v.since) < v.behind { // it shows what was there when the connection began, less that
+	if lag = v.late; time.Since(v.since) < v.behind { // it shows the state when the connection began, less that
 		return v.source.asOf(v.since.Add(-v.behind)), v.behind, nil
 	}
 	return v.source.asOf(time.Now().Add(-lag)), lag, nil
@@ -136,7 +136,7 @@ func (v *view) connection(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-v.again:
-			return errors.New("read anew, as was asked for")
+			return errors.New("read again, as requested")
 		default:
 		}
 		next, _, err := v.look()

@@ -39,7 +39,7 @@ type world struct {
 	term    int64 // of the last write
 	writes  int
 	crash   int  // at which write the replica that sends it ends; 0: none
-	after   bool // it ends after it took effect, in place of before
+	after   bool // it ends after it took effect, instead of before
 	crashes []*replica
 	history []guarantees.Event
 }
@@ -86,7 +86,7 @@ func (w *world) leader() *replica {
 			return r
 		}
 	}
-	panic("nobody leads")
+	panic("no replica leads")
 }
 
 func (w *world) end() {
@@ -156,7 +156,7 @@ func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Ch
 		e.Gone = append(e.Gone, h.Key)
 	}
 	w.keep(e)
-	w.notify(c.Group.Name) //nolint:contextcheck // a subscriber is notified whoever wrote
+	w.notify(c.Group.Name) //nolint:contextcheck // a subscriber is notified of every write
 	if crash {
 		return errCut
 	}
@@ -183,7 +183,7 @@ func (w *world) owners(ctx context.Context, c registry.Change) map[string]string
 	return all
 }
 
-// notify sends the subscriber of a group what it holds now.
+// notify sends the subscriber of a group its current entries.
 func (w *world) notify(name string) {
 	list := make(map[string]string)
 	for _, h := range must(w.target.Read(context.Background(), groupOf(name))) {
@@ -209,7 +209,7 @@ func (w *world) loses(service, key string) {
 	w.notify(service)
 }
 
-// heals ends every fault, approves what is held, and has a look at the end.
+// heals ends every fault, approves every hold, and checks the end.
 func (w *world) heals() {
 	for _, r := range w.replicas {
 		r.set(func(r *replica) { r.noLease, r.noTarget, r.slow = false, false, 0 })
@@ -220,7 +220,7 @@ func (w *world) heals() {
 	w.in(w.guard.Window + 12*time.Minute) // longer than a missing entry is waited for, and than a hold waits to be confirmed
 	for _, r := range w.replicas {
 		for _, h := range r.loop.Status().Holds {
-			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended by now
+			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended
 		}
 	}
 	w.in(2 * time.Minute)
