@@ -19,6 +19,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
@@ -156,7 +157,7 @@ func TestTerminal_EscapesControls(t *testing.T) {
 	printStatus(c.terminal, d, d, serviceFilter{all: true})
 	printWhy(c.terminal, admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
 	printFindings(c, []preflight.Finding{{Registry: evil, Check: evil, Outcome: preflight.Failed, Detail: evil, Fix: evil}})
-	printPlan(c.terminal, &app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
+	printPlan(c.terminal, &operation.Difference{Changes: []operation.Step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)
 	}

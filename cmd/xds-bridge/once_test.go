@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 )
 
 func TestOnce(t *testing.T) {
@@ -107,7 +107,7 @@ func TestPlan(t *testing.T) {
 	before := w.touched()
 	r := do(t, "plan", "-o", "json", "-f", file)
 	r.want(t, exitFindings)
-	var d app.Difference
+	var d operation.Difference
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatal(err)
 	}

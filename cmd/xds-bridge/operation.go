@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// operation has a command carry an operation out: its flags, and what it prints of it.
-func operation(c *cli, cmd *cobra.Command, o *app.OperationOptions, yes string, run func(context.Context) (*app.Operation, error)) *cobra.Command {
+// operationCommand has a command carry an operation out: its flags, and what it prints of it.
+func operationCommand(c *cli, cmd *cobra.Command, o *operation.Options, yes string, run func(context.Context) (*operation.Result, error)) *cobra.Command {
 	var form output
 	outputFlag(cmd, &form)
 	cmd.Args = noArgs
@@ -29,7 +29,7 @@ func operation(c *cli, cmd *cobra.Command, o *app.OperationOptions, yes string, 
 	return cmd
 }
 
-func printOperation(t *terminal, d *app.Operation) {
+func printOperation(t *terminal, d *operation.Result) {
 	done, left := d.Entries, d.Left
 	printSteps(t, done)
 	if len(left) > 0 {
@@ -55,7 +55,7 @@ func printOperation(t *terminal, d *app.Operation) {
 }
 
 func adoptCommand(c *cli) *cobra.Command {
-	var o app.AdoptOptions
+	var o operation.AdoptOptions
 	cmd := &cobra.Command{
 		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt existing entries",
 		Long: "adopt puts the mark of the configured owner on existing entries and changes\n" +
@@ -72,11 +72,11 @@ func adoptCommand(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&o.From, "from", "", "the owner of the entries")
 	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "your own entries that no key of ownerKeyFile signed")
 	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "entries without a mark that are equal to what the bridge would write")
-	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Adopt(ctx, o) })
+	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) { return c.program().Adopt(ctx, o) })
 }
 
 func purgeCommand(c *cli) *cobra.Command {
-	var o app.PurgeOptions
+	var o operation.PurgeOptions
 	cmd := &cobra.Command{
 		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete all entries of an owner or a bridge",
 		Long: "purge lists all entries with the mark of an owner in the configured targets.\n" +
@@ -88,11 +88,11 @@ func purgeCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only entries of this bridge: its name, or its mark as holds shows it")
-	return operation(c, cmd, &o.OperationOptions, "delete", func(ctx context.Context) (*app.Operation, error) { return c.program().Purge(ctx, o) })
+	return operationCommand(c, cmd, &o.Options, "delete", func(ctx context.Context) (*operation.Result, error) { return c.program().Purge(ctx, o) })
 }
 
 func releaseCommand(c *cli) *cobra.Command {
-	var o app.ReleaseOptions
+	var o operation.ReleaseOptions
 	cmd := &cobra.Command{
 		Use: "release --owner OWNER", Short: "Remove the marks of an owner and keep its entries",
 		Long: "release removes the mark of an owner from all entries and deletes the records\n" +
@@ -102,5 +102,5 @@ func releaseCommand(c *cli) *cobra.Command {
 			"Without --yes, it only shows what it would do.",
 	}
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown; required")
-	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Release(ctx, o) })
+	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) { return c.program().Release(ctx, o) })
 }

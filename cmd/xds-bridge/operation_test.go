@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
@@ -66,7 +66,7 @@ func TestPurge_Incomplete(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "3 entries of owner shop would be deleted")
 	r := do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file)
 	r.want(t, exitFindings, "not done, or not known to be: 1 entry; the first is tri://10.0.1.1:20880")
-	var d app.Operation
+	var d operation.Result
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatalf("%v\n%s", err, r.out)
 	}

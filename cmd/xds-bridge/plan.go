@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -45,7 +45,7 @@ func runPlan(ctx context.Context, c *cli, o planOptions) error {
 	return exitWith(codeIf(d.Differs(), exitFindings))
 }
 
-func printPlan(t *terminal, d *app.Difference) {
+func printPlan(t *terminal, d *operation.Difference) {
 	printSteps(t, d.Changes)
 	for _, k := range d.Conflicts {
 		t.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
@@ -79,7 +79,7 @@ func printPlan(t *terminal, d *app.Difference) {
 }
 
 // printSteps shows entries as they are and as they would be.
-func printSteps(t *terminal, steps []app.Step) {
+func printSteps(t *terminal, steps []operation.Step) {
 	heading := t.heading()
 	for _, s := range steps {
 		heading(s.Target + "  " + s.Group)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 )
 
 // twenty is a world with twenty services of one endpoint below /a, which a bridge
@@ -98,7 +98,7 @@ func (w twenty) hold(entries int) (id string) {
 // plans compares what a plan counts.
 func (w twenty) plans(deleted, held int) {
 	w.t.Helper()
-	var d app.Difference
+	var d operation.Difference
 	r := do(w.t, "plan", "-f", w.file, "-o", "json")
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		w.t.Fatalf("%v: %s%s", err, r.out, r.err)

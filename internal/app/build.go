@@ -17,6 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -27,11 +28,11 @@ import (
 
 // buildOptions says how a configuration is made into a runtime.
 type buildOptions struct {
-	dryRun        bool      // targets are read, and nothing is written
-	errorsOnly    bool      // only errors are logged, unless a flag sets the level
-	joinsReplicas bool      // it is one of the replicas, if several are configured
-	owner         string    // in place of the configuration's; empty: that one
-	adopted       *ownerSet // of the entries that a person changes, beside any bridge that runs; nil: none
+	dryRun        bool                // targets are read, and nothing is written
+	errorsOnly    bool                // only errors are logged, unless a flag sets the level
+	joinsReplicas bool                // it is one of the replicas, if several are configured
+	owner         string              // in place of the configuration's; empty: that one
+	adopted       *operation.OwnerSet // of the entries that a person changes, beside any bridge that runs; nil: none
 }
 
 // builder makes a runtime, from top to bottom in this file. Each change of the
@@ -58,9 +59,9 @@ type process struct {
 	events    *admin.Events
 	audit     *audit.Log
 	listeners *listeners
-	file      fileWatch  // the configuration, as it was read last
-	replicas  *elections // as one of which it runs
-	adopted   *ownerSet  // see buildOptions
+	file      fileWatch           // the configuration, as it was read last
+	replicas  *elections          // as one of which it runs
+	adopted   *operation.OwnerSet // see buildOptions
 	dryRun    bool
 }
 
@@ -194,7 +195,7 @@ func (b *builder) env() *Env {
 		e.Listen = b.listeners.listen
 	}
 	if b.adopted != nil {
-		e.Adopted = b.adopted.has
+		e.Adopted = b.adopted.Has
 	}
 	return e
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -16,8 +17,8 @@ import (
 
 // unmatched returns the settings of bridges whose patterns fit no service of
 // their source, which nobody would see otherwise.
-func unmatched(r *runtime) []Remark {
-	var all []Remark
+func unmatched(r *runtime) []operation.Remark {
+	var all []operation.Remark
 	for i, x := range r.cfg.Bridges {
 		s := r.source(x.From)
 		if s == nil {
@@ -33,7 +34,7 @@ func unmatched(r *runtime) []Remark {
 			if host, why := matchesLeftOut(pattern, s.table.Skipped()); host != "" {
 				reason = fmt.Sprintf("%q fits only hosts that are left out, such as %s: %s", p.Text, host, why)
 			}
-			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.Path), reason})
+			all = append(all, operation.Remark{What: fmt.Sprintf("bridges[%d].%s", i, p.Path), Reason: reason})
 		}
 	}
 	return all
@@ -67,7 +68,7 @@ type overlay struct {
 	real    registry.Target
 	owner   string                // of what would be written, as registry.Stored.Owner has it
 	observe func(registry.Change) // of each change that would be written
-	adopted *ownerSet             // whose entries are looked at as if they were ours; nil: nobody's
+	adopted *operation.OwnerSet   // whose entries are looked at as if they were ours; nil: nobody's
 
 	mu     sync.Mutex
 	groups map[registry.Group][]registry.Stored // those that would have been written
@@ -105,7 +106,7 @@ func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Stored
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	return o.adopted.reassign(held, o.owner), nil
+	return o.adopted.Reassign(held, o.owner), nil
 }
 
 // Write implements registry.Target: it records the change. Two calls for one

@@ -25,6 +25,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
@@ -103,7 +104,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 }
 
 // Plan reads every source and every target, and returns what Run would write.
-func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
+func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*operation.Difference, error) {
 	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true})
 	if err != nil {
 		return nil, err
@@ -114,15 +115,15 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	if err != nil {
 		return nil, err
 	}
-	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Unwritable: []Remark{}, Skipped: []Remark{}}
+	d := &operation.Difference{Changes: []operation.Step{}, Conflicts: []admin.Conflict{}, Unwritable: []operation.Remark{}, Skipped: []operation.Remark{}}
 	for i := range plans {
-		d.add(r.targets[i].name, plans[i], statuses[i])
+		d.Add(r.targets[i].name, plans[i], statuses[i])
 		if remark := r.targets[i].remark; remark != "" {
-			d.Remarks = append(d.Remarks, Remark{r.targets[i].name, remark})
+			d.Remarks = append(d.Remarks, operation.Remark{What: r.targets[i].name, Reason: remark})
 		}
 	}
 	for _, s := range r.sources {
-		d.skip(s.table.Skipped())
+		d.Skip(s.table.Skipped())
 	}
 	d.Remarks = append(d.Remarks, unmatched(r)...)
 	return d, nil

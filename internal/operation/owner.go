@@ -1,4 +1,4 @@
-package app
+package operation
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func checkOwner(owner string) error {
 
 // ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error if a bridge of it runs.
-func (t *operationTarget) ownerGone(ctx context.Context, owner string) (string, error) {
+func (t *Target) ownerGone(ctx context.Context, owner string) (string, error) {
 	if t.Owners == nil || owner == "" {
 		return owner, nil
 	}
@@ -49,7 +49,7 @@ func (t *operationTarget) ownerGone(ctx context.Context, owner string) (string, 
 
 // remembered returns the owners that targets remember, false if that is not
 // known: none of them remembers any, or one may not be asked.
-func remembered(ctx context.Context, targets []operationTarget) (names []string, ok bool, err error) {
+func remembered(ctx context.Context, targets []Target) (names []string, ok bool, err error) {
 	for _, t := range targets {
 		if t.Owners == nil {
 			continue
@@ -75,21 +75,22 @@ func unknownOwner(owner string, known []string) error {
 	return cause.New(cause.Findings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint))
 }
 
-// ownerSet says whose entries a person adopts.
-type ownerSet struct {
+// OwnerSet says whose entries a person adopts.
+type OwnerSet struct {
 	owners []string // as registry.Stored.Owner has them; "" is nobody
 }
 
-func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+// Has reports whether entries of an owner are adopted. A nil set has none.
+func (t *OwnerSet) Has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
 
-// reassign returns entries as if those that are adopted were ours already.
-func (t *ownerSet) reassign(held []registry.Stored, owner string) []registry.Stored {
+// Reassign returns entries as if those that are adopted were ours already.
+func (t *OwnerSet) Reassign(held []registry.Stored, owner string) []registry.Stored {
 	if t == nil || len(t.owners) == 0 {
 		return held
 	}
 	held = slices.Clone(held)
 	for i := range held {
-		if t.has(held[i].Owner) {
+		if t.Has(held[i].Owner) {
 			held[i].Owner = owner
 		}
 	}

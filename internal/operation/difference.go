@@ -1,4 +1,4 @@
-package app
+package operation
 
 import (
 	"maps"
@@ -55,7 +55,8 @@ type PlanCounters struct {
 // nothing to write, such as one whose only provider is at loopback, is no difference.
 func (d *Difference) Differs() bool { return len(d.Changes)+len(d.Conflicts)+d.refused > 0 }
 
-func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Status) {
+// Add adds what the loop of a target would write, and what it could not.
+func (d *Difference) Add(target string, groups []bridge.Planned, st bridge.Status) {
 	for _, g := range groups {
 		steps, equal := stepsOf(target, g)
 		d.Changes = append(d.Changes, steps...)
@@ -80,7 +81,8 @@ func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Statu
 	}
 }
 
-func (d *Difference) skip(reasons map[string]string) {
+// Skip adds inputs that a source leaves out, with the reason of each.
+func (d *Difference) Skip(reasons map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(reasons)) {
 		d.Skipped = append(d.Skipped, Remark{key, reasons[key]})
 	}

@@ -1,4 +1,4 @@
-package app
+package operation
 
 import (
 	"cmp"
@@ -17,16 +17,16 @@ import (
 type PurgeOptions struct {
 	Owner  string // empty: that of the configuration
 	Bridge string // empty: all of the owner's
-	OperationOptions
+	Options
 }
 
-// purge returns a request to delete everything that an owner or a bridge wrote. The
+// Purge returns a request to delete everything that an owner or a bridge wrote. The
 // configuration is loaded if the options do not name the owner of a bridge.
-func purge(o PurgeOptions, load func() (*config.Config, error)) (*operationRequest, error) {
+func Purge(o PurgeOptions, load func() (*config.Config, error)) (*Request, error) {
 	if o.Owner == "" && o.Bridge == "" {
 		return nil, cause.Usagef("purge requires --owner or --bridge, whose entries have to go")
 	}
-	request := &operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
+	request := &Request{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, Options: o.Options}
 	if o.Bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, projection.MarkPrefix), ": ") {
 			return nil, cause.Usagef("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
@@ -59,24 +59,24 @@ func purge(o PurgeOptions, load func() (*config.Config, error)) (*operationReque
 // ReleaseOptions say whose entries are left to nobody.
 type ReleaseOptions struct {
 	Owner string
-	OperationOptions
+	Options
 }
 
-// release returns a request to remove the marks of an owner from its entries, which stay.
-func release(o ReleaseOptions) (*operationRequest, error) {
+// Release returns a request to remove the marks of an owner from its entries, which stay.
+func Release(o ReleaseOptions) (*Request, error) {
 	if o.Owner == "" {
 		return nil, cause.Usagef("release requires --owner, the owner whose marks have to go")
 	}
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
-	released := &ownerSet{owners: owners}
-	return &operationRequest{
+	released := &OwnerSet{owners: owners}
+	return &Request{
 		action: "release", after: "left to nobody", shown: o.Owner, owner: o.Owner, absent: o.Owner,
-		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: released,
+		persistentOnly: true, Options: o.Options, adopted: released,
 		change: func(g registry.Group, held []registry.Stored) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
-				if released.has(h.Owner) {
+				if released.Has(h.Owner) {
 					change.Put = append(change.Put, registry.Write{New: metadata.Bare(h.Entry), Old: &h})
 				}
 			}
@@ -89,19 +89,19 @@ func release(o ReleaseOptions) (*operationRequest, error) {
 type AdoptOptions struct {
 	From               string // an owner
 	Unsigned, Unmarked bool
-	OperationOptions
+	Options
 }
 
-// adopt returns a request to put the mark of the configuration's owner on entries of
+// Adopt returns a request to put the mark of the configuration's owner on entries of
 // others. The signer is nil if marks are not signed.
-func adopt(cfg *config.Config, signer *metadata.Signer, o AdoptOptions) (*operationRequest, error) {
+func Adopt(cfg *config.Config, signer *metadata.Signer, o AdoptOptions) (*Request, error) {
 	a := &adoption{
-		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signer,
+		OwnerSet: &OwnerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signer,
 		desired: make(map[registry.Entry]registry.Entry),
 	}
-	request := &operationRequest{
+	request := &Request{
 		action: "adopt", shown: cfg.Owner, after: "marked as owner " + cfg.Owner, absent: o.From,
-		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
+		persistentOnly: true, Options: o.Options, adopted: a.OwnerSet, change: a.change,
 	}
 	switch flag := o.flag(); {
 	case flag == "from" && o.From != cfg.Owner:
@@ -134,7 +134,7 @@ func (o AdoptOptions) flag() string {
 
 // An adoption puts our mark on entries.
 type adoption struct {
-	*ownerSet
+	*OwnerSet
 	owner   string // ours, as registry.Stored.Owner has it
 	signer  *metadata.Signer
 	desired map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
@@ -142,7 +142,7 @@ type adoption struct {
 
 // plan finds out which entries without a mark are what we would write but for
 // it.
-func (a *adoption) plan(ctx context.Context, targets []operationTarget) error {
+func (a *adoption) plan(ctx context.Context, targets []Target) error {
 	for _, t := range targets {
 		plans, _, err := t.Plan(ctx)
 		if err != nil {
@@ -176,7 +176,7 @@ func (a *adoption) change(g registry.Group, held []registry.Stored) registry.Cha
 
 // adopt returns an entry as ours, false if it is not adopted.
 func (a *adoption) adopt(h registry.Stored) (registry.Entry, bool) {
-	if !a.has(h.Owner) {
+	if !a.Has(h.Owner) {
 		return registry.Entry{}, false
 	}
 	if h.Owner == "" {
