@@ -83,7 +83,10 @@ func (a *admission) setRefused(refused error) {
 		})
 	case refused == nil && before != nil:
 		a.log.Info("the target may be written to by now")
-		poke(a.back)
+		select {
+		case a.back <- struct{}{}:
+		default: // it is ready already
+		}
 	}
 }
 

@@ -123,7 +123,12 @@ type sourceBeside struct {
 // Run implements registry.Source.
 func (s sourceBeside) Run(ctx context.Context, table *registry.Table) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return wrap("metadataRegistry "+s.stored.name, s.stored.Run(ctx)) })
+	group.Go(func() error {
+		if err := s.stored.Run(ctx); err != nil {
+			return fmt.Errorf("metadataRegistry %s: %w", s.stored.name, err)
+		}
+		return nil
+	})
 	group.Go(func() error { return s.source.Run(ctx, table) })
 	return group.Wait()
 }

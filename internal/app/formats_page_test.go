@@ -212,7 +212,7 @@ bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 	if at == "zk" && !has(name, format.ZooKeeper) {
 		return config.Use{}, projection.Maker{}
 	}
-	cfg, err := config.Parse("page.yaml", []byte(text), noEnv)
+	cfg, err := config.Parse("page.yaml", []byte(text), unset)
 	if err != nil {
 		t.Fatal(err)
 	}

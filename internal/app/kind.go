@@ -6,7 +6,9 @@ import (
 	"log/slog"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
@@ -25,6 +27,20 @@ type kind interface {
 
 	// facilities returns what the registry offers besides entries.
 	facilities() facilities
+}
+
+// A source is what each kind of registry is read by.
+type source interface {
+	registry.Source
+
+	// Recheck asks for a fresh reading.
+	Recheck()
+
+	// state returns how it is connected.
+	state() admin.SourceState
+
+	// check tries whether the registry can be read.
+	check(ctx context.Context, f *preflight.Findings)
 }
 
 // facilities are what a registry offers besides entries. It does not offer what is nil.
@@ -81,4 +97,20 @@ func kindOf(r config.Registry) kind {
 	default:
 		panic(fmt.Sprintf("no kind has a section of type %T", s)) // validation reported none before
 	}
+}
+
+// during runs something for as long as work takes, and returns its error.
+func during(ctx context.Context, run func(context.Context) error, work func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	work()
+	cancel()
+	return <-ended
+}
+
+// untilDone runs what needs nothing to run.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }

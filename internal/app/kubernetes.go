@@ -146,7 +146,7 @@ func (k kubernetesKind) source(e *Env, name string) (source, error) {
 	}
 	log := e.logger("mesh", name)
 	allow, tls := addresses(e.Config, name)
-	from := k.Source
+	from := k.Kubernetes.Source // and not the method
 	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
 	reader, err := kube.New(kube.Options{
 		Rules: kube.Rules{

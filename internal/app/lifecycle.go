@@ -223,16 +223,6 @@ func (t *task) stop() {
 	t.running.Wait()
 }
 
-// during runs something for as long as work takes, and returns its error.
-func during(ctx context.Context, run func(context.Context) error, work func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	work()
-	cancel()
-	return <-ended
-}
-
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -30,7 +30,13 @@ type meshRecords struct {
 func newMeshRecords(e *Env, at config.TargetKey, imports config.Import) (*meshRecords, error) {
 	store := mcp.PersistentStore{Name: recordName(at), Index: "serving-" + metadata.Fingerprint(at.Registry, 8)}
 	s := &meshRecords{}
-	for _, from := range distinct(e.Config.BridgesTo(at), func(x config.Bridge) string { return x.From }) {
+	read := make(map[string]bool)
+	for _, x := range e.Config.BridgesTo(at) {
+		from := x.From
+		if read[from] {
+			continue
+		}
+		read[from] = true
 		records := kindOf(e.Config.Registries[from]).facilities().records
 		if records == nil {
 			continue
@@ -109,11 +115,6 @@ func (s *meshRecords) close() {
 	for _, c := range s.connections {
 		c.close()
 	}
-}
-
-func untilDone(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 // logStateErrors logs what could not be kept or read back, each error once.

@@ -142,7 +142,7 @@ func (n nacosKind) source(e *Env, name string) (source, error) {
 type nacosSource struct{ *nacos.Source }
 
 func (n nacosSource) state() admin.SourceState {
-	s := n.State()
+	s := n.Source.State()
 	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 }
 
@@ -247,7 +247,7 @@ func scopedTo(f nacosFormat, namespace, group string) scopedFormat {
 }
 
 func (n nacosSource) check(ctx context.Context, f *preflight.Findings) {
-	state, services, err := n.Check(ctx)
+	state, services, err := n.Source.Check(ctx)
 	switch {
 	case state.Login.Err != nil:
 		checkLogin(f, state.Login.Err)

@@ -159,7 +159,7 @@ func (z zookeeperKind) source(e *Env, name string) (source, error) {
 type zookeeperSource struct{ *zookeeper.Source }
 
 func (z zookeeperSource) state() admin.SourceState {
-	s := z.State()
+	s := z.Source.State()
 	return admin.SourceState{
 		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: connectedAgain(s),
 	}
@@ -321,7 +321,7 @@ func checkWriters(ctx context.Context, f *preflight.Findings, cfg *config.Config
 }
 
 func (z zookeeperSource) check(ctx context.Context, f *preflight.Findings) {
-	r, err := z.Check(ctx)
+	r, err := z.Source.Check(ctx)
 	switch {
 	case r.State.Session == 0 && err != nil:
 		f.Unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
