@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 )
 
@@ -76,13 +76,13 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 		return errs, config.Errors{}
 	}
 	errs = config.Errors{}
-	if wrong := app.CheckFiles(cfg); !skip && len(wrong) > 0 {
+	if wrong := kind.CheckFiles(cfg); !skip && len(wrong) > 0 {
 		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
 		errs = append(errs, wrong...)
 	}
 	warnings = append(config.Errors{}, cfg.Warnings()...)
 	if !skip {
-		warnings = append(warnings, app.FileWarnings(cfg)...)
+		warnings = append(warnings, kind.FileWarnings(cfg)...)
 		warnings = append(warnings, preflight.StorageErrors(cfg)...)
 	}
 	return errs, warnings

@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -21,7 +22,7 @@ const startPeriod = 5 * time.Minute
 // An admission asks whether a ZooKeeper target may be written to, until it may, and
 // reports why it may not.
 type admission struct {
-	target     admitter
+	target     kind.Admitter
 	fatalUntil time.Time     // before it a refusal ends the process; zero: it never does
 	retry      time.Duration // after which it is asked again
 	name       string
@@ -33,10 +34,10 @@ type admission struct {
 	refused error // why it may not be written to; nil: it may, or that is not known yet
 }
 
-func newAdmission(b *builder, name string, target admitter, back chan<- struct{}) *admission {
+func newAdmission(b *builder, name string, target kind.Admitter, back chan<- struct{}) *admission {
 	a := &admission{
 		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), name: name, back: back,
-		log: b.env().logger("zookeeper", name), emit: b.events.Add,
+		log: b.env().Logger("zookeeper", name), emit: b.events.Add,
 	}
 	if b.before.cfg == nil {
 		a.fatalUntil = time.Now().Add(startPeriod)

@@ -16,6 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/projection"
@@ -141,7 +142,7 @@ func (b *builder) build() error {
 		r.sources = append(r.sources, s)
 	}
 	for _, name := range to {
-		publisher := kindOf(b.cfg.Registries[name]).facilities().keys
+		publisher := kind.Of(b.cfg.Registries[name]).Facilities().Keys
 		if publisher == nil {
 			continue
 		}
@@ -163,13 +164,13 @@ func (b *builder) build() error {
 }
 
 // env returns what kinds may see of the builder.
-func (b *builder) env() *Env {
+func (b *builder) env() *kind.Env {
 	tables, connections, r, before := b.sourceTables, b.connections, b.runtime, b.before
-	e := &Env{
+	e := &kind.Env{
 		Config: b.cfg, Signer: b.signer, Metrics: b.metrics, Log: b.log, Fence: b.replicas.fence,
 		OwnSession: func(registry string, session int64) bool {
 			return session != 0 && slices.ContainsFunc(connections, func(c *targetConnection) bool {
-				return c.session != nil && c.name == registry && c.session() == session
+				return c.Session != nil && c.name == registry && c.Session() == session
 			})
 		},
 		Replicas: func(mesh, istiod string) *debug.Endpoints {
@@ -186,7 +187,7 @@ func (b *builder) env() *Env {
 		},
 		Predecessor: func(at config.TargetKey) *mcp.Target {
 			if old := before.target(at); old != nil {
-				return old.served
+				return old.Served
 			}
 			return nil
 		},
@@ -210,17 +211,17 @@ func (b *builder) source(name string) (*boundSource, error) {
 	}
 	env := b.env()
 	env.Config = part
-	k := kindOf(part.Registries[name])
-	s, err := k.source(env, name)
+	k := kind.Of(part.Registries[name])
+	s, err := k.Source(env, name)
 	if err != nil {
 		return nil, err
 	}
-	return &boundSource{name: name, kind: k.title(), key: key, sourceTable: table, source: s}, nil
+	return &boundSource{name: name, kind: k.Title(), key: key, sourceTable: table, Source: s}, nil
 }
 
 // keyPublisher returns the key publisher of a mesh: the one that runs if its settings are
 // the same, or a new one.
-func (b *builder) keyPublisher(name string, publisher func(*Env, string) (*keys.Publisher, error)) (*keyPublisher, error) {
+func (b *builder) keyPublisher(name string, publisher func(*kind.Env, string) (*keys.Publisher, error)) (*keyPublisher, error) {
 	p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
 	var err error
 	if p.election, err = b.join(name); err != nil {
@@ -249,8 +250,8 @@ func (b *builder) registryID(name string) *registryID {
 	r := b.cfg.Registries[name]
 	given := r.Settings().ID
 	var kept *idKeeper
-	if store := kindOf(r).facilities().id; store != nil {
-		kept = &idKeeper{idStore: store}
+	if store := kind.Of(r).Facilities().ID; store != nil {
+		kept = &idKeeper{IDStore: store}
 		if !b.dryRun {
 			kept.offer = cmp.Or(given, rand.Text())
 		}
@@ -297,41 +298,41 @@ func (b *builder) addTarget(at config.TargetKey) error {
 		return nil
 	}
 	if t.targetConnection == nil {
-		k := kindOf(b.cfg.Registries[at.Registry])
-		c, err := k.connection(b.env(), at)
+		k := kind.Of(b.cfg.Registries[at.Registry])
+		c, err := k.Connection(b.env(), at)
 		if err != nil {
 			return err
 		}
-		t.targetConnection = &targetConnection{Connection: c, name: at.String(), kind: k.title(), listen: at.Listen, key: key}
+		t.targetConnection = &targetConnection{Connection: c, name: at.String(), kind: k.Title(), listen: at.Listen, key: key}
 	}
 	b.runtime.targets = append(b.runtime.targets, t) // so that it is closed if something fails
 	bridges := b.cfg.BridgesTo(at)
-	if t.Bound, err = t.bind(b.env(), bridges, t.formerUses); err != nil {
+	if t.Bound, err = t.Bind(b.env(), bridges, t.formerUses); err != nil {
 		return err
 	}
-	if t.admitter != nil && !b.dryRun {
-		t.admission = newAdmission(b, at.Registry, t.admitter, t.reconnected)
+	if t.Admitter != nil && !b.dryRun {
+		t.admission = newAdmission(b, at.Registry, t.Admitter, t.Reconnected)
 	}
 	t.loop, err = b.loop(t, bridges)
 	return err
 }
 
 func (b *builder) loop(t *target, bridges []config.Bridge) (*bridge.Loop, error) {
-	owner, target := metadata.OwnerMark(b.cfg.Owner), t.target
+	owner, target := metadata.OwnerMark(b.cfg.Owner), t.Target
 	if b.dryRun {
 		target = &overlay{
 			real: target, owner: owner, observe: logWrites(b.log.With("target", t.name)), groups: make(map[registry.Group][]registry.Stored), adopted: b.adopted,
 		}
 	}
-	all, err := b.bridges(bridges, t.codecs)
+	all, err := b.bridges(bridges, t.Codecs)
 	if err != nil {
 		return nil, err
 	}
 	options := tuning(b.cfg, t.at)
 	options.Target, options.Owner, options.Author = t.name, owner, projection.Author(b.cfg, t.at)
-	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", t.at), b.metrics.Target(t.at.Registry, t.at.Listen), b.events.Add
-	if t.owners != nil {
-		options.OwnerName = t.owners.OwnerName
+	options.Log, options.Observe, options.OnEvent = b.env().TargetLogger("bridge", t.at), b.metrics.Target(t.at.Registry, t.at.Listen), b.events.Add
+	if t.Owners != nil {
+		options.OwnerName = t.Owners.OwnerName
 	}
 	if t.election != nil {
 		options.Election, options.Differ = t.election.Elector, t.election.differing

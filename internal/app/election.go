@@ -20,6 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -80,7 +81,7 @@ func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) 
 		}, func() {}, nil
 	}
 	name := r.Lease.ZooKeeper
-	return kindOf(cfg.Registries[name]).facilities().leases(cfg.Owner, log.With("component", "zookeeper", "registry", name))
+	return kind.Of(cfg.Registries[name]).Facilities().Leases(cfg.Owner, log.With("component", "zookeeper", "registry", name))
 }
 
 // inPod returns the API server and the namespace, by default those of the pod.
@@ -133,7 +134,7 @@ func (r *elections) election(target string) (*election, error) {
 	e := &election{target: target, identity: r.options.Identity, log: r.log.With("component", "bridge", "registry", target)}
 	o := r.options
 	o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
-	o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.state().LastError == "" }
+	o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.State().LastError == "" }
 	e.Elector = lease.New(o)
 	r.all[target] = e
 	return e, nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
 )
 
@@ -40,7 +41,7 @@ func TestKinds_Sections(t *testing.T) {
 		if got := registry.Settings().Kind; got != key {
 			t.Errorf("Settings of %s: kind %s, want %s", key, got, key)
 		}
-		if kindOf(registry) == nil || sections()[key] == "" {
+		if kind.Of(registry) == nil || sections()[key] == "" {
 			t.Errorf("%s is no kind, or has no example in sections", key)
 		}
 	}
@@ -75,7 +76,7 @@ func TestKinds_Formats(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer b.runtime.close()
-					if codecs := b.runtime.targets[0].codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
+					if codecs := b.runtime.targets[0].Codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
 						t.Errorf("codecs = %v, want one", codecs)
 					} else if got := codecs[0][0].Kind(); strings.HasPrefix(ends, "from: mesh") && got != d.Name {
 						t.Errorf("Kind of the codec = %s, want %s", got, d.Name)
@@ -92,7 +93,7 @@ func TestKinds_New(t *testing.T) {
 	t.Parallel()
 	lines := map[string][2]string{ // by file: what is there, and what is behind or in its place
 		"config/registries.go":    {"all := []Section{", "all := []Section{r.Toy, "},
-		"internal/app/kind.go":    {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
+		"internal/kind/kind.go":   {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
 		"metadata/plain/plain.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(NewZooKeeper),\n\t\t\tformat.Nacos:"},
 	}
 	root, err := filepath.Abs("../..")
@@ -101,7 +102,7 @@ func TestKinds_New(t *testing.T) {
 	}
 	replace := map[string]string{
 		filepath.Join(root, "config/toy.go"):            filepath.Join(root, "internal/app/testdata/toy/section.go"),
-		filepath.Join(root, "internal/app/toy.go"):      filepath.Join(root, "internal/app/testdata/toy/kind.go"),
+		filepath.Join(root, "internal/kind/toy.go"):     filepath.Join(root, "internal/app/testdata/toy/kind.go"),
 		filepath.Join(root, "internal/app/toy_test.go"): filepath.Join(root, "internal/app/testdata/toy/toy_test.go"),
 	}
 	dir := t.TempDir()

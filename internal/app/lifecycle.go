@@ -119,7 +119,7 @@ func (l *lifecycle) replace(t *target, r *runtime) {
 	switch {
 	case r.target(t.at) != nil && r.target(t.at).targetConnection == t.targetConnection:
 	case t.listen != "", // readers keep what they have and come back to its successor
-		t.persistent && r.target(t.at) == nil: // nothing goes with it, and it would look alive there
+		t.Persistent && r.target(t.at) == nil: // nothing goes with it, and it would look alive there
 		l.end(t.targetConnection)
 	default:
 		l.leaving[t.targetConnection] = t.at
@@ -172,7 +172,7 @@ func (l *lifecycle) end(old *targetConnection) {
 		t.stop()
 	}
 	delete(l.running, old)
-	old.close()
+	old.Close()
 }
 
 // stop ends everything, in the order of the data: sources, then loops, which finish the
@@ -192,7 +192,7 @@ func (l *lifecycle) stop() {
 func (l *lifecycle) close() {
 	l.stop()
 	for _, old := range l.connections() {
-		old.close()
+		old.Close()
 	}
 }
 

@@ -70,8 +70,8 @@ func (r *runtime) operationTargets() []operation.Target {
 	var all []operation.Target
 	for _, t := range r.targets {
 		all = append(all, operation.Target{
-			Target: t.target, Name: t.name, Served: t.at.Listen != "", Persistent: t.persistent, Bridges: t.bridges,
-			Owners: t.owners, Plan: t.loop.Plan,
+			Target: t.Target, Name: t.name, Served: t.at.Listen != "", Persistent: t.Persistent, Bridges: t.Bridges,
+			Owners: t.Owners, Plan: t.loop.Plan,
 		})
 	}
 	return all

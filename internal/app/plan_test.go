@@ -64,7 +64,7 @@ func TestOverlay_Kinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.runtime.close()
-			target := b.runtime.targets[0].target
+			target := b.runtime.targets[0].Target
 			conformance.Wrapper(t, target, &overlay{real: target}, "Lost", "Admission", "VerifyAfter", "Watcher", "Overlap", "Leave")
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/operation"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
@@ -96,8 +97,8 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 		return nil, cause.Usagef("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
 	for _, s := range r.targets {
-		if s.onceRefusal != "" {
-			return nil, cause.Usagef("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceRefusal)
+		if s.OnceRefusal != "" {
+			return nil, cause.Usagef("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.OnceRefusal)
 		}
 	}
 	return r.complete(ctx, timeout)
@@ -118,7 +119,7 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*operation.D
 	d := &operation.Difference{Changes: []operation.Step{}, Conflicts: []admin.Conflict{}, Unwritable: []operation.Remark{}, Skipped: []operation.Remark{}}
 	for i := range plans {
 		d.Add(r.targets[i].name, plans[i], statuses[i])
-		if remark := r.targets[i].remark; remark != "" {
+		if remark := r.targets[i].Remark; remark != "" {
 			d.Remarks = append(d.Remarks, operation.Remark{What: r.targets[i].name, Reason: remark})
 		}
 	}
@@ -166,15 +167,15 @@ func (r *runtime) checks() []preflight.Check {
 		all = append(all, preflight.Check{Registry: name, Role: role, Try: f})
 	}
 	for _, s := range r.sources {
-		try(s.name, preflight.RoleSource, s.check)
+		try(s.name, preflight.RoleSource, s.Check)
 		if from := r.cfg.Registries[s.name]; from.Settings().Mesh != nil {
-			try(s.name, preflight.RoleSource, checkOtherReading(from))
+			try(s.name, preflight.RoleSource, kind.CheckOtherReading(from))
 		}
 	}
 	for _, t := range r.targets {
-		try(t.at.Registry, preflight.RoleTarget, t.check)
+		try(t.at.Registry, preflight.RoleTarget, t.Check)
 		if to := r.cfg.Registries[t.at.Registry]; to.Settings().Mesh != nil {
-			try(t.at.Registry, preflight.RoleTarget, checkOtherWriting(to))
+			try(t.at.Registry, preflight.RoleTarget, kind.CheckOtherWriting(to))
 		}
 	}
 	for _, i := range r.registryIDs {
@@ -199,7 +200,7 @@ func (p *Program) usableConfig() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs, _ := checkFiles(cfg); len(errs) > 0 {
+	if errs, _ := kind.FileErrors(cfg); len(errs) > 0 {
 		return nil, errs
 	}
 	return cfg, nil

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/preflight"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -36,7 +37,7 @@ type registryID struct {
 
 // An idKeeper is where a registry keeps its id, with the id to keep if it keeps none.
 type idKeeper struct {
-	*idStore
+	*kind.IDStore
 	offer string // empty in a dry run
 }
 
@@ -110,13 +111,13 @@ var errNoID = errors.New("the registry keeps no id")
 // after.
 func (r *registryID) look(ctx context.Context, found string) (string, error) {
 	kept := r.kept.Load()
-	id, err := kept.ask(ctx, r.offer(kept, found))
+	id, err := kept.Ask(ctx, r.offer(kept, found))
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
-		r.learn(id, kept.where, err)
+		r.learn(id, kept.Where, err)
 		return "", errNoID
 	case err == nil && id != "" && id != found:
-		r.learn(id, kept.where, nil)
+		r.learn(id, kept.Where, nil)
 		return id, nil
 	case err != nil && found == "" && r.given == "" && ctx.Err() == nil:
 		r.mu.Lock()
@@ -142,17 +143,17 @@ func (r *registryID) check(ctx context.Context, f *preflight.Findings) {
 	if k == nil {
 		return
 	}
-	kept, err := k.ask(ctx, "")
+	kept, err := k.Ask(ctx, "")
 	switch {
 	case errors.Is(err, registry.ErrRefused) && r.given == "":
-		f.Warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
+		f.Warn("id", err.Error(), "let our user read and make "+k.Where+", or configure the same id wherever this registry is")
 	case err != nil:
 	case r.given != "" && kept != "" && kept != r.given:
-		f.Warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops continue")
+		f.Warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.Where, kept), "remove the one or change the other, or loops continue")
 	case kept == "":
-		f.Pass("id", "none is kept yet; the first run makes it at %s", k.where)
+		f.Pass("id", "none is kept yet; the first run makes it at %s", k.Where)
 	default:
-		f.Pass("id", "%s, kept at %s", kept, k.where)
+		f.Pass("id", "%s, kept at %s", kept, k.Where)
 	}
 }
 

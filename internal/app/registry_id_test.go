@@ -12,13 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // keeperOf returns a keeper that answers by a function.
 func keeperOf(offer string, ask func(ctx context.Context, offer string) (string, error)) *idKeeper {
-	return &idKeeper{&idStore{where: "here", ask: ask}, offer}
+	return &idKeeper{&kind.IDStore{Where: "here", Ask: ask}, offer}
 }
 
 func TestRegistryID(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/internal/projection"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -53,7 +54,7 @@ func targetConnectionKey(cfg *config.Config, at config.TargetKey) string {
 		for _, x := range cfg.BridgesTo(at) {
 			read = append(read, cfg.Registries[x.From].Part(config.Source))
 		}
-		if kindOf(r).facilities().keys != nil {
+		if kind.Of(r).Facilities().Keys != nil {
 			published = keyPublisherKey(cfg, at.Registry)
 		}
 	}
@@ -320,8 +321,8 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := kindOf(r).facilities().id; kept != nil {
-			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
+		if kept := kind.Of(r).Facilities().ID; kept != nil {
+			asking.Go(func() { ids[i], errs[i] = kept.Ask(ctx, "") })
 		}
 	}
 	asking.Wait()

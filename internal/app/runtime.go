@@ -36,7 +36,7 @@ func (r *runtime) close() { r.closeBut(nil) }
 func (r *runtime) closeBut(kept []*targetConnection) {
 	for _, s := range r.targets {
 		if !slices.Contains(kept, s.targetConnection) {
-			s.close()
+			s.Close()
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (r *runtime) targetNames(registry string) []string {
 func (r *runtime) entriesAfter() string {
 	var goes []string
 	for _, s := range r.targets {
-		if !s.persistent && s.listen == "" {
+		if !s.Persistent && s.listen == "" {
 			goes = append(goes, s.name)
 		}
 	}
@@ -145,7 +145,7 @@ func (r *runtime) entriesAfter() string {
 // statusView returns the sources and targets for the status API.
 func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 	for _, s := range r.sources {
-		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
+		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.State})
 	}
 	for _, t := range r.targets {
 		targets = append(targets, admin.Target{Name: t.name, Registry: t.at.Registry, Listen: t.at.Listen, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
@@ -237,11 +237,11 @@ func (r *runtime) refusals() map[string]bool {
 	const refused = "connection refused"
 	all := make(map[string]bool)
 	for _, s := range r.sources {
-		state := s.state()
+		state := s.State()
 		all["source "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
 	}
 	for _, s := range r.targets {
-		state := s.state()
+		state := s.State()
 		all["target "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
 	}
 	return all
@@ -290,7 +290,7 @@ func (r *runtime) missing(all []bridge.Status) string {
 		name := r.targets[i].name
 		switch {
 		case !st.Listed:
-			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(r.targets[i].state().LastError, st.LastError, "not listed yet")))
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(r.targets[i].State().LastError, st.LastError, "not listed yet")))
 		case waiting(st):
 			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
 		case st.LastError != "":

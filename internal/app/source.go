@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -66,7 +67,7 @@ type boundSource struct {
 	name, kind string
 	key        string // of all that the source depends on
 	*sourceTable
-	source
+	kind.Source
 }
 
 func (s *boundSource) run(ctx context.Context) error {
@@ -79,8 +80,8 @@ func (s *boundSource) problem() string {
 	switch {
 	case known.Synced && known.Stale == nil:
 		return ""
-	case s.state().LastError != "":
-		return s.state().LastError
+	case s.State().LastError != "":
+		return s.State().LastError
 	case known.Stale != nil:
 		return known.Stale.Error()
 	}

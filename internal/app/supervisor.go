@@ -16,6 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 )
 
 // supervisor runs a runtime, and the one that each change of the configuration
@@ -179,7 +180,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, refused := checkFiles(cfg); len(refused) > 0 { // the rules that are followed now are better than none
+	if _, refused := kind.FileErrors(cfg); len(refused) > 0 { // the rules that are followed now are better than none
 		return nil, refused
 	}
 	if errs := identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {

@@ -11,12 +11,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 )
 
 // targetConnection is the connection to a target. It outlives loops: what is over it
 // depends on bridges as well, the connection on the registry alone.
 type targetConnection struct {
-	*Connection
+	*kind.Connection
 
 	name, kind string
 	listen     string // the address at which it serves; empty if it connects
@@ -26,7 +27,7 @@ type targetConnection struct {
 // target is one target with the loop of all bridges that lead to it.
 type target struct {
 	*targetConnection
-	*Bound
+	*kind.Bound
 	at         config.TargetKey
 	key        string // of all that the loop depends on beside the connection
 	loop       *bridge.Loop
@@ -36,17 +37,17 @@ type target struct {
 }
 
 func (c *targetConnection) run(ctx context.Context) error {
-	return wrap("target "+c.name, c.Connection.run(ctx))
+	return wrap("target "+c.name, c.Connection.Run(ctx))
 }
 
 func (t *target) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return wrap("loop of "+t.name, t.loop.Run(ctx)) })
-	if t.reconnected != nil {
+	if t.Reconnected != nil {
 		group.Go(func() error { return t.rescan(ctx) })
 	}
-	if t.background != nil {
-		group.Go(func() error { return wrap("target "+t.name, t.background(ctx)) })
+	if t.Background != nil {
+		group.Go(func() error { return wrap("target "+t.name, t.Background(ctx)) })
 	}
 	if t.admission != nil {
 		group.Go(func() error { return wrap("target "+t.name, t.admission.keepAlive(ctx)) })
@@ -64,7 +65,7 @@ func (t *target) rescan(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.reconnected:
+		case <-t.Reconnected:
 		}
 		if err := t.resync(ctx); err != nil {
 			return err
@@ -107,7 +108,7 @@ func (t *target) resync(ctx context.Context) error {
 // stateWithAdmission returns the state of a target. If it is connected and has an
 // admission, LastError is the warning of that.
 func (t *target) stateWithAdmission() admin.TargetState {
-	state := t.state()
+	state := t.State()
 	if t.admission == nil {
 		return state
 	}

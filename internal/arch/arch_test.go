@@ -102,7 +102,7 @@ func TestLayers_Complete(t *testing.T) {
 
 // TestCommandsOnlyPrint keeps all but flags and text out of cmd.
 func TestCommandsOnlyPrint(t *testing.T) {
-	allowed := regexp.MustCompile(`^(config|bridge|registry|internal/(app|admin(/client)?|cause|demo|operation|preflight|projection|redact))$`)
+	allowed := regexp.MustCompile(`^(config|bridge|registry|internal/(app|admin(/client)?|cause|demo|kind|operation|preflight|projection|redact))$`)
 	for _, path := range list(t, "-f", "{{join .Imports \"\\n\"}}", "./cmd/...") {
 		if name, ours := strings.CutPrefix(path, module); ours && !allowed.MatchString(name) {
 			t.Errorf("cmd imports %s", name)

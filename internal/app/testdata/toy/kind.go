@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -20,21 +20,22 @@ var toys sync.Map
 // toyKind is a registry in the memory of the process.
 type toyKind struct{ *config.Toy }
 
-func (t toyKind) target() *memory.Target {
+// ToyTarget returns the toy of a name.
+func ToyTarget(name string) *memory.Target {
 	made := memory.New(memory.Options{Mark: func(e registry.Entry) string {
 		m, _ := metadata.MarkOf(e)
 		return m.Owner
 	}})
-	kept, _ := toys.LoadOrStore(t.Name, made)
+	kept, _ := toys.LoadOrStore(name, made)
 	return kept.(*memory.Target)
 }
 
-func (toyKind) title() string { return "toy" }
+func (toyKind) Title() string { return "toy" }
 
-func (toyKind) facilities() facilities { return facilities{} }
+func (toyKind) Facilities() Facilities { return Facilities{} }
 
-func (t toyKind) source(e *Env, name string) (source, error) {
-	s := toySource{target: t.target()}
+func (t toyKind) Source(e *Env, name string) (Source, error) {
+	s := toySource{target: ToyTarget(t.Name)}
 	for _, u := range projection.Readings(e.Config, name) {
 		c, err := projection.NewCodec[metadata.Codec](e.maker(), u, "toy")
 		if err != nil {
@@ -45,8 +46,8 @@ func (t toyKind) source(e *Env, name string) (source, error) {
 	return s, nil
 }
 
-func (t toyKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
-	return &Connection{connector: toyConnection{at.Registry, t.target()}}, nil
+func (t toyKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
+	return &Connection{Connector: toyConnection{at.Registry, ToyTarget(t.Name)}}, nil
 }
 
 type toySource struct {
@@ -66,22 +67,22 @@ func (s toySource) Run(ctx context.Context, table *registry.Table) error {
 
 func (toySource) Recheck() {}
 
-func (toySource) state() admin.SourceState { return admin.SourceState{Connected: true} }
+func (toySource) State() admin.SourceState { return admin.SourceState{Connected: true} }
 
-func (toySource) check(_ context.Context, f *preflight.Findings) { f.Pass("reachable", "it is here") }
+func (toySource) Check(_ context.Context, f *preflight.Findings) { f.Pass("reachable", "it is here") }
 
 type toyConnection struct {
 	name   string
 	target *memory.Target
 }
 
-func (toyConnection) run(ctx context.Context) error { return untilDone(ctx) }
+func (toyConnection) Run(ctx context.Context) error { return untilDone(ctx) }
 
-func (toyConnection) close() {}
+func (toyConnection) Close() {}
 
-func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
+func (toyConnection) State() admin.TargetState { return admin.TargetState{Connected: true} }
 
-func (c toyConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
+func (c toyConnection) Bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	codecs, _, err := projection.NewCodecs[metadata.Codec](e.maker(), c.name, "toy", bridges, former)
-	return &Bound{target: c.target, codecs: codecs, check: toySource{}.check}, err
+	return &Bound{Target: c.target, Codecs: codecs, Check: toySource{}.Check}, err
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/plain"
@@ -16,7 +16,7 @@ import (
 
 // TestToy bridges one toy into another.
 func TestToy(t *testing.T) {
-	from, to := toyKind{&config.Toy{Name: "a"}}.target(), toyKind{&config.Toy{Name: "b"}}.target()
+	from, to := kind.ToyTarget("a"), kind.ToyTarget("b")
 	codec, err := plain.Format().Forms["toy"](format.Options{Root: "/plain", Protocol: "tcp"})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"cmp"
@@ -30,9 +30,9 @@ import (
 // kubernetesKind is a mesh, accessed through the API of its cluster.
 type kubernetesKind struct{ *config.Kubernetes }
 
-func (kubernetesKind) title() string { return "kubernetes" }
+func (kubernetesKind) Title() string { return "kubernetes" }
 
-func (kubernetesKind) facilities() facilities { return facilities{} }
+func (kubernetesKind) Facilities() Facilities { return Facilities{} }
 
 // restConfig says how to connect to the API server, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
@@ -59,8 +59,8 @@ func restConfig(file, name string) (*rest.Config, error) {
 	return c, nil
 }
 
-// connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*Connection, error) {
+// Connection implements kind: the API server, or a directory.
+func (k kubernetesKind) Connection(_ *Env, at config.TargetKey) (*Connection, error) {
 	c := &kubernetesConnection{name: at.Registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
 		var err error
@@ -69,7 +69,7 @@ func (k kubernetesKind) connection(_ *Env, at config.TargetKey) (*Connection, er
 		}
 		c.where = c.server.Host
 	}
-	return &Connection{connector: c, persistent: true}, nil
+	return &Connection{Connector: c, Persistent: true}, nil
 }
 
 // A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
@@ -79,11 +79,11 @@ type kubernetesConnection struct {
 	target      atomic.Pointer[kubernetesStates] // of the last loop, which a reload replaces
 }
 
-func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(ctx) }
+func (*kubernetesConnection) Run(ctx context.Context) error { return untilDone(ctx) }
 
-func (*kubernetesConnection) close() {}
+func (*kubernetesConnection) Close() {}
 
-func (c *kubernetesConnection) state() admin.TargetState {
+func (c *kubernetesConnection) State() admin.TargetState {
 	out := admin.TargetState{Server: c.where}
 	of := c.target.Load()
 	if of == nil {
@@ -116,18 +116,18 @@ type kubernetesStates struct {
 	calls, watch func() kubernetes.State
 }
 
-func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
+func (c *kubernetesConnection) Bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	m, label := e.Config.Mesh(c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
 	codecs, err := projection.ServiceEntries(e.Config, m, label, bridges)
 	if err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Owner: e.Config.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: e.logger("kubernetes", c.name), Accepts: e.Adopted}
+	o := kubernetes.Options{Owner: e.Config.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: e.Logger("kubernetes", c.name), Accepts: e.Adopted}
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
 		c.target.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
-		return &Bound{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
+		return &Bound{Target: target, Codecs: codecs, Check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, e.Config.Owner)
 	if err != nil {
@@ -135,16 +135,16 @@ func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
 	c.target.Store(&kubernetesStates{target.State, target.WatchState})
-	return &Bound{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
+	return &Bound{Target: target, Codecs: codecs, Background: target.Run, Check: checkKubernetes(c.where, store, o)}, nil
 }
 
-// source implements kind.
-func (k kubernetesKind) source(e *Env, name string) (source, error) {
+// Source implements kind.
+func (k kubernetesKind) Source(e *Env, name string) (Source, error) {
 	server, err := k.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	log := e.logger("mesh", name)
+	log := e.Logger("mesh", name)
 	allow, tls := addresses(e.Config, name)
 	from := k.Kubernetes.Source // and not the method
 	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
@@ -198,7 +198,7 @@ type kubernetesSource struct {
 	annotation string // of service keys
 }
 
-func (s kubernetesSource) state() admin.SourceState {
+func (s kubernetesSource) State() admin.SourceState {
 	keys := s.Status().Mapping
 	out := admin.SourceState{Connected: true, Mode: "watch", Mapping: &admin.Mapping{
 		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(), Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
@@ -223,7 +223,7 @@ func (s kubernetesSource) state() admin.SourceState {
 	return out
 }
 
-func (s kubernetesSource) check(ctx context.Context, f *preflight.Findings) {
+func (s kubernetesSource) Check(ctx context.Context, f *preflight.Findings) {
 	var kinds []kube.InformerStatus
 	var keys debug.Snapshot
 	if err := runUntil(ctx, s.Source, func() bool {

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -51,14 +51,14 @@ type Env struct {
 	Predecessor func(at config.TargetKey) *mcp.Target
 }
 
-// logger returns the logger of a component for a registry.
-func (e *Env) logger(component, registry string) *slog.Logger {
+// Logger returns the logger of a component for a registry.
+func (e *Env) Logger(component, registry string) *slog.Logger {
 	return e.Log.With("component", component, "registry", registry)
 }
 
-// targetLogger returns the logger of a component for a target.
-func (e *Env) targetLogger(component string, at config.TargetKey) *slog.Logger {
-	log := e.logger(component, at.Registry)
+// TargetLogger returns the logger of a component for a target.
+func (e *Env) TargetLogger(component string, at config.TargetKey) *slog.Logger {
+	log := e.Logger(component, at.Registry)
 	if at.Listen != "" {
 		log = log.With("listen", at.Listen)
 	}

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
 const skewLimit = 30 * time.Second
 
-func (s meshSource) check(ctx context.Context, f *preflight.Findings) {
+func (s meshSource) Check(ctx context.Context, f *preflight.Findings) {
 	m := s.istiod
 	if m.TokenFile != "" {
 		checkToken(f, m, time.Now())

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func newDocumentRegistry(e *Env, name string) (*documentRegistry, error) {
 	if other == "" {
 		return nil, nil //nolint:nilnil // they are stored beside the instances
 	}
-	documents := kindOf(e.Config.Registries[other]).facilities().documents
+	documents := Of(e.Config.Registries[other]).Facilities().documents
 	if documents == nil {
 		return nil, fmt.Errorf("metadataRegistry: %s stores no metadata", other)
 	}
@@ -107,7 +107,7 @@ func (a storedAsker) Question(ref metadata.Ref) string {
 }
 
 // beside returns a source beside which the connection to the registry runs.
-func (s *documentRegistry) beside(from source) source {
+func (s *documentRegistry) beside(from Source) Source {
 	if s == nil {
 		return from
 	}
@@ -115,7 +115,7 @@ func (s *documentRegistry) beside(from source) source {
 }
 
 type sourceBeside struct {
-	source
+	Source
 
 	stored *documentRegistry
 }
@@ -129,6 +129,6 @@ func (s sourceBeside) Run(ctx context.Context, table *registry.Table) error {
 		}
 		return nil
 	})
-	group.Go(func() error { return s.source.Run(ctx, table) })
+	group.Go(func() error { return s.Source.Run(ctx, table) })
 	return group.Wait()
 }

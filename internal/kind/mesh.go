@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"cmp"
@@ -31,18 +31,18 @@ import (
 // meshKind is a mesh, accessed through istiod.
 type meshKind struct{ *config.Istiod }
 
-func (meshKind) title() string { return "mesh" }
+func (meshKind) Title() string { return "mesh" }
 
-func (m meshKind) facilities() facilities {
-	f := facilities{}
+func (m meshKind) Facilities() Facilities {
+	f := Facilities{}
 	if m.PublishesKeys() {
-		f.keys = m.publisher
+		f.Keys = m.publisher
 	}
 	return f
 }
 
-func (m meshKind) source(e *Env, name string) (source, error) {
-	log := e.logger("mesh", name)
+func (m meshKind) Source(e *Env, name string) (Source, error) {
+	log := e.Logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (m meshKind) publisher(e *Env, name string) (*keys.Publisher, error) {
 		Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
 			return dialReplica(replica, c, stream.MaxReceive)
 		},
-		Log: e.logger("keys", name),
+		Log: e.Logger("keys", name),
 	})
 	return p, err
 }
@@ -96,7 +96,7 @@ type meshSource struct {
 	heard  *atomic.Int64 // when a question about the mapping was last answered
 }
 
-func (s meshSource) state() admin.SourceState {
+func (s meshSource) State() admin.SourceState {
 	return meshState(s.Status(), mappingFrom(s.istiod), time.Unix(0, s.heard.Load()))
 }
 

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -13,40 +13,40 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
-// A kind makes the parts of a registry that differ between kinds, from its settings. Each
+// A Kind makes the parts of a registry that differ between kinds, from its settings. Each
 // kind has a file of its own.
-type kind interface {
-	// title returns the kind as status and metrics show it.
-	title() string
+type Kind interface {
+	// Title returns the kind as status and metrics show it.
+	Title() string
 
-	// source makes the source of the registry.
-	source(e *Env, name string) (source, error)
+	// Source makes the source of the registry.
+	Source(e *Env, name string) (Source, error)
 
-	// connection makes the connection to a target in the registry.
-	connection(e *Env, at config.TargetKey) (*Connection, error)
+	// Connection makes the connection to a target in the registry.
+	Connection(e *Env, at config.TargetKey) (*Connection, error)
 
-	// facilities returns what the registry offers besides entries.
-	facilities() facilities
+	// Facilities returns what the registry offers besides entries.
+	Facilities() Facilities
 }
 
-// A source is what each kind of registry is read by.
-type source interface {
+// A Source is what each kind of registry is read by.
+type Source interface {
 	registry.Source
 
 	// Recheck asks for a fresh reading.
 	Recheck()
 
-	// state returns how it is connected.
-	state() admin.SourceState
+	// State returns how it is connected.
+	State() admin.SourceState
 
-	// check tries whether the registry can be read.
-	check(ctx context.Context, f *preflight.Findings)
+	// Check tries whether the registry can be read.
+	Check(ctx context.Context, f *preflight.Findings)
 }
 
-// facilities are what a registry offers besides entries. It does not offer what is nil.
-type facilities struct {
-	// id is where the registry keeps its id.
-	id *idStore
+// Facilities are what a registry offers besides entries. It does not offer what is nil.
+type Facilities struct {
+	// ID is where the registry keeps its id.
+	ID *IDStore
 
 	// records returns where records are kept, for the owner of the configuration.
 	records func(e *Env, name string) (*recordStore, error)
@@ -55,21 +55,21 @@ type facilities struct {
 	// path if the registry has paths.
 	documents func(e *Env, name, root string) (documentStore, error)
 
-	// leases returns a function that opens the lease of a target, and one that closes the
+	// Leases returns a function that opens the lease of a target, and one that closes the
 	// connection that all leases share.
-	leases func(owner string, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error)
+	Leases func(owner string, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error)
 
-	// keys makes what publishes service keys in a mesh.
-	keys func(e *Env, name string) (*keys.Publisher, error)
+	// Keys makes what publishes service keys in a mesh.
+	Keys func(e *Env, name string) (*keys.Publisher, error)
 }
 
-// An idStore is where a registry keeps its id.
-type idStore struct {
-	where string // as an operator finds it
+// An IDStore is where a registry keeps its id.
+type IDStore struct {
+	Where string // as an operator finds it
 
-	// ask returns the id that the registry keeps, which is offer if it kept
+	// Ask returns the id that the registry keeps, which is offer if it kept
 	// none and offer is not empty.
-	ask func(ctx context.Context, offer string) (string, error)
+	Ask func(ctx context.Context, offer string) (string, error)
 }
 
 // A recordStore keeps records in a registry, over a connection of its own.
@@ -83,8 +83,8 @@ type recordStore struct {
 	close func()
 }
 
-// kindOf returns the kind of a registry. A new one has its line here.
-func kindOf(r config.Registry) kind {
+// Of returns the kind of a registry. A new one has its line here.
+func Of(r config.Registry) Kind {
 	switch s := r.Section().(type) {
 	case *config.Istiod:
 		return meshKind{s}

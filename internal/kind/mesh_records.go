@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -37,13 +37,13 @@ func newMeshRecords(e *Env, at config.TargetKey, imports config.Import) (*meshRe
 			continue
 		}
 		read[from] = true
-		records := kindOf(e.Config.Registries[from]).facilities().records
+		records := Of(e.Config.Registries[from]).Facilities().records
 		if records == nil {
 			continue
 		}
 		connection, err := records(e, from)
 		if err != nil {
-			s.close()
+			s.Close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
@@ -76,9 +76,9 @@ func recordNames(cfg *config.Config, mesh string, which func(config.Bridge) bool
 	return names
 }
 
-// check tries whether the registries keep records. Without them the bridge
+// Check tries whether the registries keep records. Without them the bridge
 // works, so that nothing fails for it.
-func (s *meshRecords) check(ctx context.Context, f *preflight.Findings) {
+func (s *meshRecords) Check(ctx context.Context, f *preflight.Findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, c := range s.connections {
 			checkRecords(ctx, f, c)
@@ -111,7 +111,7 @@ func (s *meshRecords) runWhile(ctx context.Context, work func(context.Context) e
 	return errors.Join(append(errs, err)...)
 }
 
-func (s *meshRecords) close() {
+func (s *meshRecords) Close() {
 	for _, c := range s.connections {
 		c.close()
 	}

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"cmp"
@@ -31,25 +31,25 @@ type zookeeperFormat interface {
 
 type zookeeperKind struct{ *config.ZooKeeper }
 
-func (zookeeperKind) title() string { return "zookeeper" }
+func (zookeeperKind) Title() string { return "zookeeper" }
 
-func (z zookeeperKind) facilities() facilities {
-	return facilities{id: z.idStore(), records: z.records, documents: z.documents, leases: z.leases}
+func (z zookeeperKind) Facilities() Facilities {
+	return Facilities{ID: z.idStore(), records: z.records, documents: z.documents, Leases: z.leases}
 }
 
-// connection implements kind: a client of the ensemble.
-func (z zookeeperKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
+// Connection implements kind: a client of the ensemble.
+func (z zookeeperKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
-	opts, back := z.options(e.logger("zookeeper", name)), make(chan struct{}, 1)
+	opts, back := z.options(e.Logger("zookeeper", name)), make(chan struct{}, 1)
 	opts.Observe = onReturn(e.Metrics.Sessions(name), back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return nil, err
 	}
 	return &Connection{
-		connector:   &zookeeperConnection{name, client},
-		reconnected: back, persistent: z.Lifetime != "session",
-		session: func() int64 { return client.State().Session },
+		Connector:   &zookeeperConnection{name, client},
+		Reconnected: back, Persistent: z.Lifetime != "session",
+		Session: func() int64 { return client.State().Session },
 	}, nil
 }
 
@@ -59,11 +59,11 @@ type zookeeperConnection struct {
 	client *zookeeper.Client
 }
 
-func (*zookeeperConnection) run(ctx context.Context) error { return untilDone(ctx) }
+func (*zookeeperConnection) Run(ctx context.Context) error { return untilDone(ctx) }
 
-func (c *zookeeperConnection) close() { c.client.Close() }
+func (c *zookeeperConnection) Close() { c.client.Close() }
 
-func (c *zookeeperConnection) state() admin.TargetState {
+func (c *zookeeperConnection) State() admin.TargetState {
 	s := c.client.State()
 	out := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: connectedAgain(s), LastError: s.LastError}
 	if err := c.client.Unwatched(); err != nil {
@@ -72,14 +72,14 @@ func (c *zookeeperConnection) state() admin.TargetState {
 	return out
 }
 
-func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
+func (c *zookeeperConnection) Bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	name, r := c.name, &Bound{}
 	z := e.Config.Registries[name].ZooKeeper
 	codecs, uses, err := projection.NewCodecs[zookeeperFormat](e.maker(), name, format.ZooKeeper, bridges, former)
 	if err != nil {
 		return nil, err
 	}
-	r.codecs = codecs
+	r.Codecs = codecs
 	layouts := make([]zookeeper.Layout, len(uses))
 	for i, p := range uses {
 		layouts[i] = p.Codec
@@ -89,15 +89,15 @@ func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []con
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Shared: e.Config.Replicas.Shared(), Fence: e.Fence(name),
 		Ours: func(session int64) bool { return e.OwnSession(name, session) }, Adopts: e.Adopted,
-		Log:   e.logger("zookeeper", name),
+		Log:   e.Logger("zookeeper", name),
 		Usage: func(share float64) { e.Metrics.LimitUsage(name, "znode_children_bytes", share) },
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
 		return nil, err
 	}
-	r.bridges = projection.Identities(bridges)
-	r.target, r.admitter, r.owners, r.check = target, target, target, checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
+	r.Bridges = projection.Identities(bridges)
+	r.Target, r.Admitter, r.Owners, r.Check = target, target, target, checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
 	return r, nil
 }
 
@@ -132,7 +132,7 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	return o
 }
 
-func (z zookeeperKind) source(e *Env, name string) (source, error) {
+func (z zookeeperKind) Source(e *Env, name string) (Source, error) {
 	var formats []zookeeper.Format
 	for _, u := range projection.Readings(e.Config, name) {
 		f, err := projection.NewCodec[zookeeperFormat](e.maker(), u, format.ZooKeeper)
@@ -141,7 +141,7 @@ func (z zookeeperKind) source(e *Env, name string) (source, error) {
 		}
 		formats = append(formats, f)
 	}
-	o := z.options(e.logger("zookeeper", name))
+	o := z.options(e.Logger("zookeeper", name))
 	o.Observe = e.Metrics.Sessions(name)
 	stored, err := newDocumentRegistry(e, name)
 	if err != nil {
@@ -158,7 +158,7 @@ func (z zookeeperKind) source(e *Env, name string) (source, error) {
 
 type zookeeperSource struct{ *zookeeper.Source }
 
-func (z zookeeperSource) state() admin.SourceState {
+func (z zookeeperSource) State() admin.SourceState {
 	s := z.Source.State()
 	return admin.SourceState{
 		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: connectedAgain(s),
@@ -168,11 +168,11 @@ func (z zookeeperSource) state() admin.SourceState {
 // connectedAgain returns how many connections there were after the first.
 func connectedAgain(s zookeeper.State) int { return s.Reconnects + max(s.Sessions-1, 0) }
 
-// idStore returns where the id is kept, asked for over a connection that ends with the
+// IDStore returns where the id is kept, asked for over a connection that ends with the
 // answer.
-func (z zookeeperKind) idStore() *idStore {
+func (z zookeeperKind) idStore() *IDStore {
 	o := z.options(nil)
-	return &idStore{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
+	return &IDStore{Where: zookeeper.IDNode, Ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 		if err != nil {
 			return "", err
@@ -183,7 +183,7 @@ func (z zookeeperKind) idStore() *idStore {
 }
 
 func (z zookeeperKind) records(e *Env, name string) (*recordStore, error) {
-	o := z.options(e.logger("zookeeper", name))
+	o := z.options(e.Logger("zookeeper", name))
 	o.Observe = e.Metrics.Sessions(name)
 	client, err := zookeeper.Dial(o)
 	if err != nil {
@@ -212,7 +212,7 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 	if err != nil {
 		return nil, err
 	}
-	o := z.options(e.logger("zookeeper", name))
+	o := z.options(e.Logger("zookeeper", name))
 	var client atomic.Pointer[zookeeper.Client]
 	return store{
 		run: func(ctx context.Context) error {
@@ -320,7 +320,7 @@ func checkWriters(ctx context.Context, f *preflight.Findings, cfg *config.Config
 	}
 }
 
-func (z zookeeperSource) check(ctx context.Context, f *preflight.Findings) {
+func (z zookeeperSource) Check(ctx context.Context, f *preflight.Findings) {
 	r, err := z.Source.Check(ctx)
 	switch {
 	case r.State.Session == 0 && err != nil:

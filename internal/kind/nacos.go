@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"cmp"
@@ -24,24 +24,24 @@ import (
 
 type nacosKind struct{ *config.Nacos }
 
-func (nacosKind) title() string { return "nacos" }
+func (nacosKind) Title() string { return "nacos" }
 
-func (n nacosKind) facilities() facilities {
-	return facilities{id: n.idStore(), records: n.records, documents: n.documents}
+func (n nacosKind) Facilities() Facilities {
+	return Facilities{ID: n.idStore(), records: n.records, documents: n.documents}
 }
 
-// connection implements kind: a client of the cluster.
-func (n nacosKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
+// Connection implements kind: a client of the cluster.
+func (n nacosKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
-	opts := n.options(e.logger("nacos", name))
+	opts := n.options(e.Logger("nacos", name))
 	opts.Observe = e.Metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
 		return nil, err
 	}
 	return &Connection{
-		connector:   &nacosConnection{name, client},
-		onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
+		Connector:   &nacosConnection{name, client},
+		OnceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
 	}, nil
 }
 
@@ -50,15 +50,15 @@ type nacosConnection struct {
 	client *nacos.Client
 }
 
-func (c *nacosConnection) run(ctx context.Context) error {
+func (c *nacosConnection) Run(ctx context.Context) error {
 	return c.client.Run(ctx)
 }
 
-func (*nacosConnection) close() {} // it ends with run
+func (*nacosConnection) Close() {} // it ends with run
 
-func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
+func (c *nacosConnection) State() admin.TargetState { return nacosState(c.client.State()) }
 
-func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
+func (c *nacosConnection) Bind(e *Env, bridges []config.Bridge, former []config.Use) (*Bound, error) {
 	name, client, r := c.name, c.client, &Bound{}
 	n := e.Config.Registries[name].Nacos
 	codecs, uses, err := projection.NewCodecs[nacosFormat](e.maker(), name, format.Nacos, bridges, former)
@@ -73,12 +73,12 @@ func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.
 			}
 		}
 	}
-	r.codecs = codecs
+	r.Codecs = codecs
 	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(e.Config.Owner), Layouts: layouts, Signer: e.Signer})
 	if err != nil {
 		return nil, err
 	}
-	r.target, r.check = target, checkNacos(n, client, target)
+	r.Target, r.Check = target, checkNacos(n, client, target)
 	return r, nil
 }
 
@@ -110,7 +110,7 @@ func nacosState(s nacos.State) admin.TargetState {
 	return t
 }
 
-func (n nacosKind) source(e *Env, name string) (source, error) {
+func (n nacosKind) Source(e *Env, name string) (Source, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range projection.Readings(e.Config, name) {
@@ -123,7 +123,7 @@ func (n nacosKind) source(e *Env, name string) (source, error) {
 			scopes = append(scopes, at)
 		}
 	}
-	opts := n.options(e.logger("nacos", name))
+	opts := n.options(e.Logger("nacos", name))
 	opts.Observe = e.Metrics.Nacos(name)
 	stored, err := newDocumentRegistry(e, name)
 	if err != nil {
@@ -141,16 +141,16 @@ func (n nacosKind) source(e *Env, name string) (source, error) {
 
 type nacosSource struct{ *nacos.Source }
 
-func (n nacosSource) state() admin.SourceState {
+func (n nacosSource) State() admin.SourceState {
 	s := n.Source.State()
 	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 }
 
-// idStore returns where the id of the namespace is kept, asked for over a connection that
+// IDStore returns where the id of the namespace is kept, asked for over a connection that
 // ends with the answer.
-func (n nacosKind) idStore() *idStore {
+func (n nacosKind) idStore() *IDStore {
 	o := n.options(nil)
-	return &idStore{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
+	return &IDStore{Where: "config " + nacos.IDData + " of group " + nacos.IDGroup, Ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {
 			return "", err
@@ -162,7 +162,7 @@ func (n nacosKind) idStore() *idStore {
 }
 
 func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
-	client, err := nacos.New(n.options(e.logger("nacos", name)))
+	client, err := nacos.New(n.options(e.Logger("nacos", name)))
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
 
 // documents returns where the applications' documents are stored: in configurations.
 func (n nacosKind) documents(e *Env, name, _ string) (documentStore, error) {
-	client, err := nacos.New(n.options(e.logger("nacos", name)))
+	client, err := nacos.New(n.options(e.Logger("nacos", name)))
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func scopedTo(f nacosFormat, namespace, group string) scopedFormat {
 	return s
 }
 
-func (n nacosSource) check(ctx context.Context, f *preflight.Findings) {
+func (n nacosSource) Check(ctx context.Context, f *preflight.Findings) {
 	state, services, err := n.Source.Check(ctx)
 	switch {
 	case state.Login.Err != nil:

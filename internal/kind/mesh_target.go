@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"context"
@@ -23,12 +23,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// connection implements kind: the address at which istiods read what is
+// Connection implements kind: the address at which istiods read what is
 // imported.
-func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
+func (m meshKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen)}
-	log := e.targetLogger("mcp", at)
+	log := e.TargetLogger("mcp", at)
 	records, err := newMeshRecords(e, at, imports)
 	if err != nil {
 		return nil, err
@@ -56,9 +56,9 @@ func (m meshKind) connection(e *Env, at config.TargetKey) (*Connection, error) {
 	c := &meshConnection{
 		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
-	l := &Connection{connector: c, served: target}
+	l := &Connection{Connector: c, Served: target}
 	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
-		l.remark = "what is served at " + at.Listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
+		l.Remark = "what is served at " + at.Listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 	}
 	return l, nil
 }
@@ -74,18 +74,18 @@ type meshConnection struct {
 	hasIstiod bool          // or data planes alone
 }
 
-func (c *meshConnection) run(ctx context.Context) error {
+func (c *meshConnection) Run(ctx context.Context) error {
 	if c.listen == nil {
 		return c.records.runWhile(ctx, untilDone)
 	}
 	return c.records.runWhile(ctx, c.serve)
 }
 
-func (c *meshConnection) close() { c.records.close() }
+func (c *meshConnection) Close() { c.records.Close() }
 
-func (c *meshConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
+func (c *meshConnection) Bind(e *Env, bridges []config.Bridge, _ []config.Use) (*Bound, error) {
 	codecs, err := projection.ServiceEntries(e.Config, e.Config.Mesh(c.at.Registry), "", bridges)
-	return &Bound{target: c.target, codecs: codecs, check: checkMeshTarget(e.Config, c)}, err
+	return &Bound{Target: c.target, Codecs: codecs, Check: checkMeshTarget(e.Config, c)}, err
 }
 
 // serve answers istiods until ctx ends. It listens from the first moment: an
@@ -101,7 +101,7 @@ func (c *meshConnection) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (c *meshConnection) state() admin.TargetState {
+func (c *meshConnection) State() admin.TargetState {
 	s := admin.TargetState{}
 	for _, r := range c.refused {
 		s.RefusedRules = append(s.RefusedRules, r.Error())
@@ -157,7 +157,7 @@ func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context
 		for _, r := range c.refused {
 			f.Fail("rulesFile", r, "change the rule; the others are followed")
 		}
-		c.records.check(ctx, f)
+		c.records.Check(ctx, f)
 	}
 }
 

@@ -1,4 +1,4 @@
-package app_test
+package kind_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/kind"
 )
 
 // TestCheckFiles_Rules: each document of a rules file that is refused is named by its
@@ -56,7 +56,7 @@ bridges:
 		t.Fatal(err)
 	}
 	var got []string
-	for _, e := range app.CheckFiles(cfg) {
+	for _, e := range kind.CheckFiles(cfg) {
 		got = append(got, strings.TrimPrefix(e.Error(), path))
 	}
 	want := []string{

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"bytes"
@@ -175,13 +175,13 @@ func (f *rulesFile) warnings(served []naming.MeshHosts) (all config.Errors) {
 // CheckFiles returns the errors of the files that a configuration names, with rules that
 // are not followed.
 func CheckFiles(cfg *config.Config) config.Errors {
-	unusable, refused := checkFiles(cfg)
+	unusable, refused := FileErrors(cfg)
 	return append(unusable, refused...)
 }
 
-// checkFiles returns the errors of files that cannot be used, and apart from them the
+// FileErrors returns the errors of files that cannot be used, and apart from them the
 // rules that are not followed, which a start only reports.
-func checkFiles(cfg *config.Config) (unusable, refused config.Errors) {
+func FileErrors(cfg *config.Config) (unusable, refused config.Errors) {
 	unusable = cfg.CheckFiles()
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
 		m := cfg.Registries[name].Istiod

@@ -1,4 +1,4 @@
-package app
+package kind
 
 import (
 	"cmp"
@@ -27,9 +27,9 @@ const istiodAddress = "istiod.istio-system.svc:15012"
 // alternativeTimeout is how long an alternative may take to answer.
 const alternativeTimeout = 3 * time.Second
 
-// checkOtherWriting returns a check of how else entries could be written into a mesh from
+// CheckOtherWriting returns a check of how else entries could be written into a mesh from
 // here. No alternative is asked for, so that none fails.
-func checkOtherWriting(r config.Registry) func(context.Context, *preflight.Findings) {
+func CheckOtherWriting(r config.Registry) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
@@ -50,9 +50,9 @@ func checkOtherWriting(r config.Registry) func(context.Context, *preflight.Findi
 // keySources are the sources of the service keys of a mesh, as mapping.from names them.
 func keySources() []string { return []string{"debug-xds", "debug-http", "api", "kubernetes"} }
 
-// checkOtherReading returns a check of how else a mesh could be read from here. No
+// CheckOtherReading returns a check of how else a mesh could be read from here. No
 // alternative is asked for, so that none fails.
-func checkOtherReading(r config.Registry) func(context.Context, *preflight.Findings) {
+func CheckOtherReading(r config.Registry) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
