@@ -146,7 +146,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if l == nil {
 			return
 		}
-		server := harden(h)
+		server := newHTTPServer(h)
 		running.Go(func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("serve %s: %w", l.Addr(), err))

@@ -27,11 +27,11 @@ func (s *Server) Admin() http.Handler {
 	mux.HandleFunc("GET /api/v1/services", s.getServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
 	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
-		list := holds(s.statuses(r.Context()))
+		list := holdsOf(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
-		list := conflicts(s.statuses(r.Context()))
+		list := conflictsOf(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
@@ -39,13 +39,13 @@ func (s *Server) Admin() http.Handler {
 	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
 	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusNotFound, "no such path, or not by this method")
+		replyProblem(w, http.StatusNotFound, "no such path, or not by this method")
 	})
 	caller := checkHost
 	if s.opts.Secure != nil {
 		caller = s.opts.Secure.checkToken
 	}
-	return plain(mux, caller, checkOrigin, s.checkOwner, checkJSON)
+	return withChecks(mux, caller, checkOrigin, s.checkOwner, checkJSON)
 }
 
 // Document returns everything that is known now. A loop that does not answer
@@ -59,7 +59,7 @@ func (rep *reporter) Document(ctx context.Context) Document {
 		d.Replicas = rep.opts.Replicas()
 	}
 	for _, in := range rep.current().inputs {
-		d.Sources = append(d.Sources, source(in))
+		d.Sources = append(d.Sources, sourceOf(in))
 	}
 	for _, t := range rep.current().targets {
 		d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
@@ -76,8 +76,8 @@ func (rep *reporter) Document(ctx context.Context) Document {
 
 // The number of items in a page: by default, and at most.
 const (
-	pageSize = 100
-	pageMost = 1000
+	pageSize    = 100
+	maxPageSize = 1000
 )
 
 func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
@@ -85,15 +85,15 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 	limit := pageSize
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > pageMost {
-			problem(w, http.StatusBadRequest, "limit: a number from 1 to "+strconv.Itoa(pageMost))
+		if err != nil || n < 1 || n > maxPageSize {
+			replyProblem(w, http.StatusBadRequest, "limit: a number from 1 to "+strconv.Itoa(maxPageSize))
 			return
 		}
 		limit = n
 	}
 	after, err := base64.RawURLEncoding.DecodeString(q.Get("continue"))
 	if err != nil {
-		problem(w, http.StatusBadRequest, "continue: not what a page before gave")
+		replyProblem(w, http.StatusBadRequest, "continue: not what a page before gave")
 		return
 	}
 	reply(w, http.StatusOK, s.page(r.Context(), string(after), limit))
@@ -101,7 +101,7 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 
 // page returns the services after a cursor, in the order of their cursors.
 func (rep *reporter) page(ctx context.Context, after string, limit int) Page[Service] {
-	all := services(rep.current().owner, rep.statuses(ctx))
+	all := servicesOf(rep.current().owner, rep.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
 	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
 	if i+limit < len(all) {
@@ -113,16 +113,16 @@ func (rep *reporter) page(ctx context.Context, after string, limit int) Page[Ser
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		problem(w, http.StatusNotFound, s.unknown(r.Context(), why))
+		replyProblem(w, http.StatusNotFound, s.explainUnknownService(r.Context(), why))
 		return
 	}
 	reply(w, http.StatusOK, why)
 }
 
-// unknown says that nothing is known of what was asked for, and what may be the reason.
-func (rep *reporter) unknown(ctx context.Context, w Why) string {
+// explainUnknownService says that nothing is known of what was asked for, and what may be the reason.
+func (rep *reporter) explainUnknownService(ctx context.Context, w Why) string {
 	text := "no source reports this service, and no entry of ours is known by this name"
-	if meant := didYouMean(rep.like(ctx, w.Query)); meant != "" {
+	if meant := didYouMean(rep.similarServices(ctx, w.Query)); meant != "" {
 		text += meant
 	} else {
 		text += "; name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint"
@@ -152,7 +152,7 @@ func reply(w http.ResponseWriter, code int, document any) {
 	_, _ = w.Write(redact.JSON(b.Bytes()))
 }
 
-func problem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }
+func replyProblem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }
 
 // Reload is the result of an attempt to run another configuration.
 type Reload struct {
@@ -170,15 +170,15 @@ type Reload struct {
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Reload == nil {
-		problem(w, http.StatusNotFound, "no such path, or not by this method")
+		replyProblem(w, http.StatusNotFound, "no such path, or not by this method")
 		return
 	}
 	result, err := s.opts.Reload(r.Context())
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		problem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")
+		replyProblem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")
 	case err != nil:
-		problem(w, http.StatusInternalServerError, err.Error())
+		replyProblem(w, http.StatusInternalServerError, err.Error())
 	case !result.OK:
 		reply(w, http.StatusUnprocessableEntity, result)
 	default:

@@ -77,14 +77,14 @@ func ConditionsOf(d Direction) []ConditionName {
 	}
 }
 
-// emits reports whether a condition has no event of its own.
-func (c Condition) emits() bool {
+// needsEvent reports whether no other event shows that a condition begins and ends.
+func (c Condition) needsEvent() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Unwritable, Syncing}, c.Name)
 }
 
-// isLogged reports whether the log has no other lines of when a condition begins and
+// needsLog reports whether no other log lines show that a condition begins and
 // ends. Writes are due all the time.
-func (c Condition) isLogged() bool {
+func (c Condition) needsLog() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Syncing}, c.Name)
 }
 
@@ -131,22 +131,22 @@ func (rep *reporter) conditions(loops []bridge.Status, replicas *Replicas) []Con
 	return all
 }
 
-// gathered are the conditions of one source or target.
-type gathered struct {
+// conditionList are the conditions of one source or target.
+type conditionList struct {
 	direction Direction
 	name      string
 	all       []Condition
 }
 
 // add adds a condition with what is to be said of it; nothing: it does not hold.
-func (g *gathered) add(name ConditionName, detail string) {
+func (g *conditionList) add(name ConditionName, detail string) {
 	if detail != "" {
 		g.all = append(g.all, Condition{Direction: g.direction, Registry: g.name, Name: name, Detail: detail})
 	}
 }
 
 // count adds a condition of so many, which begins the detail; none: it does not hold.
-func (g *gathered) count(name ConditionName, n int, one, many, rest string) {
+func (g *conditionList) addCounted(name ConditionName, n int, one, many, rest string) {
 	if n > 0 {
 		g.add(name, registry.Counted(n, one, many)+rest)
 	}
@@ -154,7 +154,7 @@ func (g *gathered) count(name ConditionName, n int, one, many, rest string) {
 
 func conditionsOfSource(in Input) []Condition {
 	sum, state := in.Table.Summary(), in.State()
-	g := gathered{direction: OfSource, name: in.Name}
+	g := conditionList{direction: OfSource, name: in.Name}
 	if !sum.Synced {
 		g.add(Pending, cmp.Or(state.LastError, "it has not reported everything yet"))
 	}
@@ -178,8 +178,8 @@ func conditionsOfSource(in Input) []Condition {
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g, state := gathered{direction: OfTarget, name: t.Name}, t.State()
-	reachable := g.reach(t, state)
+	g, state := conditionList{direction: OfTarget, name: t.Name}, t.State()
+	reachable := g.addReachability(t, state)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -187,33 +187,33 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		}
 	}
 	if reachable {
-		g.reached(t, state, st, reasons)
+		g.addProblems(t, state, st, reasons)
 	}
-	g.count(Refused, reasons[bridge.ReasonRefused], "service has entries", "services have entries", " that it refuses; see why SERVICE")
-	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "service", "services", " cannot be written; see why SERVICE")
-	g.count(Held, st.Counts.Holds, "hold", "holds", "; see xds-bridge holds")
+	g.addCounted(Refused, reasons[bridge.ReasonRefused], "service has entries", "services have entries", " that it refuses; see why SERVICE")
+	g.addCounted(Unwritable, reasons[bridge.ReasonUnwritable], "service", "services", " cannot be written; see why SERVICE")
+	g.addCounted(Held, st.Counts.Holds, "hold", "holds", "; see xds-bridge holds")
 	if st.Counts.Denied > 0 {
-		g.count(Denied, st.Counts.Denied, "entry that no source reports stays", "entries that no source reports stay",
+		g.addCounted(Denied, st.Counts.Denied, "entry that no source reports stays", "entries that no source reports stay",
 			", because a person denied the deletion; see xds-bridge holds, and approve lets them go")
 		g.all[len(g.all)-1].Since = st.Counts.DeniedSince
 	}
-	g.count(Conflicting, st.Counts.Conflicts, "entry of others, or of another bridge, is", "entries of others, or of other bridges, are", " where claims would be; see why SERVICE")
+	g.addCounted(Conflicting, st.Counts.Conflicts, "entry of others, or of another bridge, is", "entries of others, or of other bridges, are", " where claims would be; see why SERVICE")
 	if !st.Listed {
 		return g.all
 	}
 	for _, b := range st.Bridges {
-		if why := idle(b); why != "" {
+		if why := idleReason(b); why != "" {
 			g.all = append(g.all, Condition{Direction: OfTarget, Registry: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
 		}
 	}
 	if reachable { // else nothing is being written
-		g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
+		g.add(Syncing, pendingWrites(st, reasons[bridge.ReasonPending]))
 	}
 	return g.all
 }
 
 // reached adds what is wrong with a target that can be written to.
-func (g *gathered) reached(t Target, state TargetState, st bridge.Status, reasons map[bridge.Reason]int) {
+func (g *conditionList) addProblems(t Target, state TargetState, st bridge.Status, reasons map[bridge.Reason]int) {
 	switch {
 	case !st.Listed:
 		g.add(Pending, cmp.Or(st.LastError, "it was not listed yet"))
@@ -224,14 +224,14 @@ func (g *gathered) reached(t Target, state TargetState, st bridge.Status, reason
 	case len(state.RefusedRules) > 0:
 		g.add(Failing, registry.Counted(len(state.RefusedRules), "reason", "reasons")+" why rules of import.rulesFile are not followed; the first is "+state.RefusedRules[0])
 	default:
-		g.count(Failing, reasons[bridge.ReasonRetrying], "service", "services", " could not be read or written")
+		g.addCounted(Failing, reasons[bridge.ReasonRetrying], "service", "services", " could not be read or written")
 	}
 	g.add(Unwatched, state.Unwatched)
 	g.add(Unrecorded, cmp.Or(st.Unrecorded, state.Unrecorded))
 }
 
 // reach adds why a target cannot be written to, and reports whether it can.
-func (g *gathered) reach(t Target, state TargetState) bool {
+func (g *conditionList) addReachability(t Target, state TargetState) bool {
 	g.add(OwnerConflict, state.Refused)
 	switch {
 	case state.Connected:
@@ -245,7 +245,7 @@ func (g *gathered) reach(t Target, state TargetState) bool {
 }
 
 // due says what is left to be written; empty: nothing.
-func due(st bridge.Status, pending int) string {
+func pendingWrites(st bridge.Status, pending int) string {
 	switch {
 	case slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }):
 		return "a bridge waits until its source has reported everything"
@@ -259,7 +259,7 @@ func due(st bridge.Status, pending int) string {
 
 // idle says why a bridge claims nothing; empty if it claims something or has
 // not looked yet.
-func idle(b bridge.BridgeStatus) string {
+func idleReason(b bridge.BridgeStatus) string {
 	switch {
 	case !b.Synced || b.Entries > 0:
 		return ""
@@ -308,7 +308,7 @@ func (rep *reporter) followConditions(ctx context.Context) {
 			return
 		case <-tick.C:
 			all := rep.Conditions()
-			rep.emit(all, emitted)
+			rep.reportChanges(all, emitted)
 			rep.remind(all, reminded, time.Now())
 		}
 	}
@@ -339,7 +339,7 @@ func (rep *reporter) remind(all []Condition, reminded map[Condition]time.Time, n
 
 // emit records since when conditions hold, and reports those that held at the check
 // before too, and those that ended: as an event and in the log.
-func (rep *reporter) emit(all []Condition, emitted map[Condition]bool) {
+func (rep *reporter) reportChanges(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
 	rep.mu.Lock()
 	before := rep.since
@@ -354,10 +354,10 @@ func (rep *reporter) emit(all []Condition, emitted map[Condition]bool) {
 			continue
 		}
 		emitted[c.key()] = true
-		if c.emits() {
+		if c.needsEvent() {
 			rep.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
-		if c.isLogged() {
+		if c.needsLog() {
 			rep.logger(c).Warn("condition began", "reason", c.Detail)
 		}
 	}
@@ -366,10 +366,10 @@ func (rep *reporter) emit(all []Condition, emitted map[Condition]bool) {
 			continue
 		}
 		delete(emitted, c)
-		if c.emits() {
+		if c.needsEvent() {
 			rep.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
-		if c.isLogged() {
+		if c.needsLog() {
 			rep.logger(c).Warn("condition ended", "lasted", time.Since(before[c]).Round(time.Second))
 		}
 	}

@@ -28,8 +28,8 @@ type decisionKind struct {
 // decide passes a decision on a hold to the loop that has it, and records who made it.
 func (s *Server) decide(w decisionKind) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		id, who := r.PathValue("id"), who(r)
-		t, hold, err := s.holder(r.Context(), id)
+		id, who := r.PathValue("id"), caller(r)
+		t, hold, err := s.findHold(r.Context(), id)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 			defer cancel()
@@ -39,22 +39,22 @@ func (s *Server) decide(w decisionKind) http.HandlerFunc {
 		if errors.Is(err, bridge.ErrUnrecorded) {
 			d.Why = err.Error()
 		}
-		s.opts.Audit.Record(r.Context(), s.entry(w, who, hold, d, err))
+		s.opts.Audit.Record(r.Context(), s.auditEntry(w, who, hold, d, err))
 		switch {
 		case d.Recorded, d.Why != "":
 			reply(rw, http.StatusOK, d)
 		case errors.Is(err, bridge.ErrNoHold):
-			problem(rw, http.StatusNotFound, s.explainMissing(r.Context(), id))
+			replyProblem(rw, http.StatusNotFound, s.explainMissingHold(r.Context(), id))
 		case errors.Is(err, context.DeadlineExceeded):
-			problem(rw, http.StatusGatewayTimeout, err.Error())
+			replyProblem(rw, http.StatusGatewayTimeout, err.Error())
 		default:
-			problem(rw, http.StatusConflict, err.Error())
+			replyProblem(rw, http.StatusConflict, err.Error())
 		}
 	}
 }
 
 // entry is what the audit keeps of a decision and its result.
-func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
+func (s *Server) auditEntry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
 	e := audit.Entry{
 		Who: who, Action: w.action, Owner: s.current().owner, Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
 		Count: d.Count, Before: hold.Entries, After: w.after,
@@ -68,16 +68,16 @@ func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision,
 	return e
 }
 
-// explainMissing says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
-func (rep *reporter) explainMissing(ctx context.Context, id string) string {
-	events := rep.opts.Events.about(map[string]bool{id: true})
+// explainMissingHold says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
+func (rep *reporter) explainMissingHold(ctx context.Context, id string) string {
+	events := rep.opts.Events.of(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
 		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
 	}
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
 	var ids []alias
-	for _, h := range holds(rep.statuses(ctx)) {
+	for _, h := range holdsOf(rep.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
 			now = append(now, fmt.Sprintf("bridge %s now has %s held in %s; look at xds-bridge holds, then approve or deny %s",
@@ -97,7 +97,7 @@ func (rep *reporter) explainMissing(ctx context.Context, id string) string {
 }
 
 // who returns who a request says it is from, and from where it came.
-func who(r *http.Request) string {
+func caller(r *http.Request) string {
 	name := strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return -1
@@ -110,9 +110,9 @@ func who(r *http.Request) string {
 	return strings.ToValidUTF8(name[:min(len(name), 128)], "") + " (" + r.RemoteAddr + ")"
 }
 
-func (rep *reporter) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
+func (rep *reporter) findHold(ctx context.Context, id string) (Target, bridge.Hold, error) {
 	targets := rep.current().targets
-	for i, err := range rep.ask(ctx, targets) {
+	for i, err := range rep.askLoops(ctx, targets) {
 		t := targets[i]
 		if err != nil {
 			continue

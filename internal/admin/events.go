@@ -65,7 +65,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			problem(w, http.StatusBadRequest, "after: the number of an event")
+			replyProblem(w, http.StatusBadRequest, "after: the number of an event")
 			return
 		}
 		after = n
@@ -74,6 +74,6 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
 }
 
-func (e *Events) about(subjects map[string]bool) []Event {
+func (e *Events) of(subjects map[string]bool) []Event {
 	return slices.DeleteFunc(e.List(0), func(event Event) bool { return !subjects[event.Subject] })
 }

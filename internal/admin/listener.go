@@ -30,7 +30,7 @@ const (
 	maxBody       = 16 << 10
 )
 
-func harden(h http.Handler) *http.Server {
+func newHTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           http.MaxBytesHandler(h, maxBody),
 		ReadHeaderTimeout: headerTimeout,
@@ -44,21 +44,21 @@ func harden(h http.Handler) *http.Server {
 // CheckAddress refuses an address of the admin listener that others could
 // reach, unless it is secured: the API can release holds.
 func CheckAddress(address string, s *Secure) error {
-	if _, unix := strings.CutPrefix(address, unixPrefix); unix || off(address) {
+	if _, unix := strings.CutPrefix(address, unixPrefix); unix || isOff(address) {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("admin.address %q: not host:port; set for example 127.0.0.1:9901", address)
 	}
-	if loopback(host) || s != nil {
+	if isLoopback(host) || s != nil {
 		return nil
 	}
 	return fmt.Errorf("admin.address %q: only loopback is accepted without admin.tls and admin.tokenFile; "+
 		"set both, or set 127.0.0.1:%s and reach it by kubectl port-forward or ssh -L", address, port)
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
@@ -74,7 +74,7 @@ func checkHost(r *http.Request) (int, string) {
 	if err != nil {
 		host = r.Host
 	}
-	if loopback(host) {
+	if isLoopback(host) {
 		return 0, ""
 	}
 	return http.StatusMisdirectedRequest, "the Host header names no loopback address; call the API as 127.0.0.1 or localhost"
@@ -109,14 +109,14 @@ func (s *Server) checkOwner(r *http.Request) (int, string) {
 // plain answers the requests that no check refuses. It answers every path as it was asked
 // for and never redirects, which a ServeMux does for paths that are not clean. It also sets
 // the headers that keep a browser from reading an answer as something else.
-func plain(next http.Handler, checks ...requestCheck) http.Handler {
+func withChecks(next http.Handler, checks ...requestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Cache-Control", "no-store")
 		if asked := r.URL.EscapedPath(); !strings.HasPrefix(asked, "/") || path.Clean(asked) != asked {
-			problem(w, http.StatusNotFound, "no such path")
+			replyProblem(w, http.StatusNotFound, "no such path")
 			return
 		}
 		for _, check := range checks {
@@ -125,7 +125,7 @@ func plain(next http.Handler, checks ...requestCheck) http.Handler {
 				h.Set("WWW-Authenticate", "Bearer")
 			}
 			if code != 0 {
-				problem(w, code, reason)
+				replyProblem(w, code, reason)
 				return
 			}
 		}
@@ -162,27 +162,27 @@ func (s *Secure) checkToken(r *http.Request) (int, string) {
 // unixPrefix begins an address that is a socket in the file system.
 const unixPrefix = "unix:"
 
-func off(address string) bool { return address == "" || address == "off" }
+func isOff(address string) bool { return address == "" || address == "off" }
 
 // listen opens a listener, nil for an address that leaves it out.
 func listen(ctx context.Context, setting, address string) (net.Listener, error) {
-	if off(address) {
+	if isOff(address) {
 		return nil, nil //nolint:nilnil // a listener that was left out
 	}
-	l, err := open(ctx, address)
+	l, err := openListener(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w; name a free address, or off", setting, address, err)
 	}
 	return l, nil
 }
 
-func open(ctx context.Context, address string) (net.Listener, error) {
+func openListener(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	file, unix := strings.CutPrefix(address, unixPrefix)
 	if !unix {
 		return config.Listen(ctx, "tcp", address)
 	}
-	if err := removeDead(ctx, file); err != nil {
+	if err := removeStaleSocket(ctx, file); err != nil {
 		return nil, err
 	}
 	// Linux gives the file the mode of the descriptor. With a chmod after Listen
@@ -206,8 +206,8 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 
 const ownerOnly = 0o600
 
-// removeDead removes a socket that a process left behind which was killed.
-func removeDead(ctx context.Context, file string) error {
+// removeStaleSocket removes a socket that a process left behind which was killed.
+func removeStaleSocket(ctx context.Context, file string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", file)
 	if err == nil {

@@ -27,13 +27,13 @@ func (s *Server) Telemetry() http.Handler {
 		"/-/healthy": s.live, "/-/ready": s.ready,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			answer(w, r, strings.TrimPrefix(path, "/"), checks(r.Context()))
+			writeProbe(w, r, strings.TrimPrefix(path, "/"), checks(r.Context()))
 		})
 	}
 	if s.opts.Metrics != nil {
 		mux.Handle("GET /metrics", s.opts.Metrics)
 	}
-	return plain(mux)
+	return withChecks(mux)
 }
 
 // check is one line of a probe; an empty problem means that it passed.
@@ -45,7 +45,7 @@ func (rep *reporter) live(context.Context) []check {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
 	checks := []check{{name: "ping"}}
-	for _, t := range rep.shown.targets {
+	for _, t := range rep.deployment.targets {
 		c := check{name: "loop/" + t.Name}
 		if silent := time.Since(rep.answered[t.Name]); silent > maxSilence {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
@@ -60,7 +60,7 @@ func (rep *reporter) live(context.Context) []check {
 func (rep *reporter) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
 	targets := rep.current().targets
-	for i, err := range rep.ask(ctx, targets) {
+	for i, err := range rep.askLoops(ctx, targets) {
 		c := check{name: "loop/" + targets[i].Name}
 		if err != nil {
 			c.problem = "not running yet"
@@ -76,24 +76,24 @@ func (rep *reporter) startup(ctx context.Context) []check {
 func (rep *reporter) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, in := range rep.current().inputs {
-		checks = append(checks, rep.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
+		checks = append(checks, rep.checkOnce("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
 	}
 	for _, t := range rep.current().targets {
 		st := t.summary()
-		c := rep.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
+		c := rep.checkOnce("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
 		c.problem = cmp.Or(t.State().Refused, c.problem)
 		checks = append(checks, c)
 	}
 	if rep.opts.Replicas != nil {
 		r := rep.opts.Replicas()
-		checks = append(checks, rep.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
+		checks = append(checks, rep.checkOnce("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
 	}
 	return checks
 }
 
 // once returns a check that passes for good once it did: passes is whether it does now, and
 // why says more of its problem.
-func (rep *reporter) once(name string, passes bool, problem, why string) check {
+func (rep *reporter) checkOnce(name string, passes bool, problem, why string) check {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
 	rep.passed[name] = rep.passed[name] || passes
@@ -108,7 +108,7 @@ func (rep *reporter) once(name string, passes bool, problem, why string) check {
 
 // answer writes a probe's checks as the kube-apiserver does: all of them if
 // asked to be verbose or if one failed.
-func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check) {
+func writeProbe(w http.ResponseWriter, r *http.Request, probe string, checks []check) {
 	var text strings.Builder
 	failed := false
 	for _, c := range checks {
@@ -140,7 +140,7 @@ func (rep *reporter) pollLoops(ctx context.Context) {
 	for {
 		_ = rep.opts.Audit.Check() // its error is a condition
 		targets := rep.current().targets
-		for i, err := range rep.ask(ctx, targets) {
+		for i, err := range rep.askLoops(ctx, targets) {
 			if err != nil && ctx.Err() == nil {
 				rep.opts.Log.Warn("loop does not answer", "registry", targets[i].Name, "err", err)
 			}

@@ -18,11 +18,11 @@ type reporter struct {
 	opts    Options // but for Owner, Inputs and Targets
 	started time.Time
 
-	mu       sync.Mutex
-	shown    shown
-	answered map[string]time.Time    // when each loop last answered, by target
-	since    map[Condition]time.Time // when each condition began, by its key
-	passed   map[string]bool         // checks of ready that passed once, by name
+	mu         sync.Mutex
+	deployment deployment
+	answered   map[string]time.Time    // when each loop last answered, by target
+	since      map[Condition]time.Time // when each condition began, by its key
+	passed     map[string]bool         // checks of ready that passed once, by name
 }
 
 func newReporter(o Options) *reporter {
@@ -32,7 +32,7 @@ func newReporter(o Options) *reporter {
 }
 
 // shown is what a reload replaces.
-type shown struct {
+type deployment struct {
 	owner   string
 	inputs  []Input
 	targets []Target
@@ -43,7 +43,7 @@ type shown struct {
 func (rep *reporter) Show(owner string, inputs []Input, targets []Target) {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	rep.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
+	rep.deployment = deployment{owner, slices.Clone(inputs), slices.Clone(targets)}
 	before := rep.answered
 	rep.answered = make(map[string]time.Time, len(targets))
 	for _, t := range targets {
@@ -55,14 +55,14 @@ func (rep *reporter) Show(owner string, inputs []Input, targets []Target) {
 	}
 }
 
-func (rep *reporter) current() shown {
+func (rep *reporter) current() deployment {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	return rep.shown
+	return rep.deployment
 }
 
 // alive asks a loop whether it answers, and records when it did.
-func (rep *reporter) alive(ctx context.Context, t Target) error {
+func (rep *reporter) askLoop(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
@@ -76,20 +76,20 @@ func (rep *reporter) alive(ctx context.Context, t Target) error {
 
 // ask asks all loops at the same time whether they answer, and returns the errors in
 // their order: one that is silent delays none of the others.
-func (rep *reporter) ask(ctx context.Context, targets []Target) []error {
+func (rep *reporter) askLoops(ctx context.Context, targets []Target) []error {
 	errs := make([]error, len(targets))
 	var asking sync.WaitGroup
 	for i, t := range targets {
-		asking.Go(func() { errs[i] = rep.alive(ctx, t) })
+		asking.Go(func() { errs[i] = rep.askLoop(ctx, t) })
 	}
 	asking.Wait()
 	return errs
 }
 
-func (t Target) summary() bridge.Status { return t.named(t.Loop.Summary()) }
+func (t Target) summary() bridge.Status { return t.complete(t.Loop.Summary()) }
 
 // named returns a status of a loop as that of a target.
-func (t Target) named(st bridge.Status) bridge.Status {
+func (t Target) complete(st bridge.Status) bridge.Status {
 	st.Target = cmp.Or(st.Target, t.Name)
 	st.LastError = cmp.Or(t.State().Refused, st.LastError)
 	return st
@@ -145,22 +145,22 @@ func (c Connection) heardAt(heard, now time.Time) Connection {
 func (rep *reporter) statuses(ctx context.Context) []bridge.Status {
 	targets := rep.current().targets
 	all := make([]bridge.Status, len(targets))
-	for i, err := range rep.ask(ctx, targets) {
+	for i, err := range rep.askLoops(ctx, targets) {
 		if err != nil {
 			all[i].LastError = err.Error()
 		} else {
 			all[i] = targets[i].Loop.Status()
 		}
-		all[i] = targets[i].named(all[i])
+		all[i] = targets[i].complete(all[i])
 	}
 	return all
 }
 
-func source(in Input) Source {
+func sourceOf(in Input) Source {
 	known, sum := in.Table.Certainty(), in.Table.Summary()
 	src := Source{
 		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: sum.Services,
-		Endpoints: make(map[string]int), Skipped: skipped(in.Table), SourceState: in.State(),
+		Endpoints: make(map[string]int), Skipped: skippedInputs(in.Table), SourceState: in.State(),
 	}
 	if known.Stale != nil {
 		src.Stale = known.Stale.Error()
@@ -182,17 +182,17 @@ func source(in Input) Source {
 
 // omitted returns all inputs that a source leaves out, and skipped those that a person
 // did not ask to be left out.
-func omitted(t *registry.Table) []Skipped {
+func omittedInputs(t *registry.Table) []Skipped {
 	reasons := make(map[string]string)
 	for input, o := range t.Omitted() {
 		reasons[input] = o.Reason
 	}
-	return inOrder(reasons)
+	return sortedByInput(reasons)
 }
 
-func skipped(t *registry.Table) []Skipped { return inOrder(t.Skipped()) }
+func skippedInputs(t *registry.Table) []Skipped { return sortedByInput(t.Skipped()) }
 
-func inOrder(reasons map[string]string) []Skipped {
+func sortedByInput(reasons map[string]string) []Skipped {
 	all := make([]Skipped, 0, len(reasons))
 	for _, input := range slices.Sorted(maps.Keys(reasons)) {
 		all = append(all, Skipped{Input: input, Reason: reasons[input]})
@@ -200,7 +200,7 @@ func inOrder(reasons map[string]string) []Skipped {
 	return all
 }
 
-func services(owner string, all []bridge.Status) []Service {
+func servicesOf(owner string, all []bridge.Status) []Service {
 	list := []Service{}
 	for _, st := range all {
 		for _, sv := range st.Services {
@@ -216,7 +216,7 @@ func (s Service) cursor() string {
 	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.Service)
 }
 
-func holds(all []bridge.Status) []Hold {
+func holdsOf(all []bridge.Status) []Hold {
 	list := []Hold{}
 	for _, st := range all {
 		for _, h := range st.Holds {
@@ -226,7 +226,7 @@ func holds(all []bridge.Status) []Hold {
 	return list
 }
 
-func conflicts(all []bridge.Status) []Conflict {
+func conflictsOf(all []bridge.Status) []Conflict {
 	list := []Conflict{}
 	for _, st := range all {
 		for _, c := range st.Conflicts {

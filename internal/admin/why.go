@@ -30,39 +30,39 @@ func (rep *reporter) Why(ctx context.Context, query string) Why {
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
 	all := rep.statuses(ctx)
 	conditions := rep.conditions(all, nil)
-	names := rep.named(all, query, fullNames)
+	names := rep.matchingServices(all, query, fullNames)
 	if len(names) == 0 {
-		names = rep.named(all, query, shortNames)
+		names = rep.matchingServices(all, query, shortNames)
 	}
 	for _, in := range rep.current().inputs {
-		why.Sources = append(why.Sources, lookup(in, names)...)
-		for _, sk := range omitted(in.Table) {
+		why.Sources = append(why.Sources, seenIn(in, names)...)
+		for _, sk := range omittedInputs(in.Table) {
 			if strings.Contains(sk.Input, query) {
 				why.Skipped = append(why.Skipped, sk)
 			}
 		}
 	}
 	for i, st := range all {
-		stays, isAbout := at(st, query), about(query)
+		stays, isAbout := groupsAt(st, query), groupMatcher(query)
 		all[i] = st.Find(names, func(g registry.Group) bool { return stays[g] || isAbout(g) })
 	}
-	why.Services, why.Holds, why.Conflicts = services(rep.current().owner, all), holds(all), conflicts(all)
+	why.Services, why.Holds, why.Conflicts = servicesOf(rep.current().owner, all), holdsOf(all), conflictsOf(all)
 	for _, st := range all {
 		for _, k := range st.Kept {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
 		}
 	}
-	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
+	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.concerns(c) })
 	names[registry.Name(query)] = true
-	why.Events = rep.opts.Events.about(why.subjects(names))
+	why.Events = rep.opts.Events.of(why.subjects(names))
 	return why
 }
 
-// named returns the services that a query means: by one of their names, or by
+// matchingServices returns the services that a query means: by one of their names, or by
 // that of a group that they claim in.
-func (rep *reporter) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
-	names, isGroup := make(map[registry.Name]bool), about(query)
-	for sv := range rep.known(all) {
+func (rep *reporter) matchingServices(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+	names, isGroup := make(map[registry.Name]bool), groupMatcher(query)
+	for sv := range rep.knownServices(all) {
 		if slices.Contains(namesOf(sv), query) {
 			names[sv.Name] = true
 		}
@@ -77,9 +77,9 @@ func (rep *reporter) named(all []bridge.Status, query string, namesOf func(*regi
 	return names
 }
 
-// known yields the services that sources report and, by name alone, those that
+// knownServices yields the services that sources report and, by name alone, those that
 // only targets know any more.
-func (rep *reporter) known(all []bridge.Status) iter.Seq[*registry.Service] {
+func (rep *reporter) knownServices(all []bridge.Status) iter.Seq[*registry.Service] {
 	return func(yield func(*registry.Service) bool) {
 		for _, in := range rep.current().inputs {
 			rows, _ := in.Table.Snapshot()
@@ -101,7 +101,7 @@ func (rep *reporter) known(all []bridge.Status) iter.Seq[*registry.Service] {
 
 // at returns the groups of a target with an entry at an address that is held, stays for
 // another reason or is in conflict, and those of the hold that a query is the id of.
-func at(st bridge.Status, query string) map[registry.Group]bool {
+func groupsAt(st bridge.Status, query string) map[registry.Group]bool {
 	groups := make(map[registry.Group]bool)
 	look := func(in []registry.Group, entries []string) {
 		for _, e := range entries {
@@ -163,7 +163,7 @@ func fullNames(sv *registry.Service) []string {
 		names = append(names, k.Interface, native)
 	}
 	for _, i := range sv.Interfaces {
-		names = append(names, i.Name, key(i))
+		names = append(names, i.Name, serviceKey(i))
 	}
 	return names
 }
@@ -195,11 +195,11 @@ func hostOf(address string) (host string, ok bool) {
 	return host, err == nil
 }
 
-// like returns the services whose names are nearest to a query of which nothing
+// similarServices returns the services whose names are nearest to a query of which nothing
 // is known.
-func (rep *reporter) like(ctx context.Context, query string) []string {
+func (rep *reporter) similarServices(ctx context.Context, query string) []string {
 	var names []alias
-	for sv := range rep.known(rep.statuses(ctx)) {
+	for sv := range rep.knownServices(rep.statuses(ctx)) {
 		for _, n := range slices.Concat(fullNames(sv), shortNames(sv)) {
 			names = append(names, alias{n, string(sv.Name)})
 		}
@@ -210,7 +210,7 @@ func (rep *reporter) like(ctx context.Context, query string) []string {
 // passes reports whether a condition is of a source or target that the service
 // passes. One that no source reports may come from any, and one that is in no
 // target yet may go to any.
-func (w *Why) passes(c Condition) bool {
+func (w *Why) concerns(c Condition) bool {
 	switch c.Direction {
 	case OfSource:
 		return len(w.Sources) == 0 || slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Registry })
@@ -226,7 +226,7 @@ func (w *Why) passes(c Condition) bool {
 // about returns whether a group is what a query names: by its name, in full or,
 // if one of the two is a service key and the other not, by the interface. A
 // host may have its port.
-func about(query string) func(registry.Group) bool {
+func groupMatcher(query string) func(registry.Group) bool {
 	asked, noKey := naming.ParseServiceKey(query)
 	host, isHost := hostOf(query)
 	return func(g registry.Group) bool {
@@ -266,7 +266,7 @@ func (w *Why) empty() bool {
 	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept)+len(w.Skipped) == 0
 }
 
-func lookup(in Input, names map[registry.Name]bool) []Seen {
+func seenIn(in Input, names map[registry.Name]bool) []Seen {
 	rows, known := in.Table.Snapshot()
 	found := []Seen{}
 	for name := range names {
@@ -274,7 +274,7 @@ func lookup(in Input, names map[registry.Name]bool) []Seen {
 		if sv == nil {
 			continue
 		}
-		seen := Seen{Source: in.Name, Service: name, Keys: keys(sv.Interfaces), Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}
+		seen := Seen{Source: in.Name, Service: name, Keys: serviceKeys(sv.Interfaces), Attributes: redact.Map(sv.Attributes), Endpoints: endpointsOf(sv)}
 		if err := known.Of(name); err != nil {
 			seen.Unknown = err.Error()
 		}
@@ -284,20 +284,20 @@ func lookup(in Input, names map[registry.Name]bool) []Seen {
 	return found
 }
 
-func keys(interfaces []registry.Interface) []string {
+func serviceKeys(interfaces []registry.Interface) []string {
 	list := make([]string, 0, len(interfaces))
 	for _, i := range interfaces {
-		list = append(list, key(i))
+		list = append(list, serviceKey(i))
 	}
 	return list
 }
 
 // key returns the service key of an interface: providers:name:version:group.
-func key(i registry.Interface) string {
+func serviceKey(i registry.Interface) string {
 	return strings.Join([]string{"providers", i.Name, i.Version, i.Group}, ":")
 }
 
-func endpoints(sv *registry.Service) []Endpoint {
+func endpointsOf(sv *registry.Service) []Endpoint {
 	list := make([]Endpoint, 0, len(sv.Endpoints))
 	for _, e := range sv.Endpoints {
 		protocol := e.Protocol
@@ -306,7 +306,7 @@ func endpoints(sv *registry.Service) []Endpoint {
 		}
 		list = append(list, Endpoint{
 			Address: e.Address(), Health: e.Health.String(), Offered: e.Health.Offered(), Protocol: protocol,
-			Weight: e.Weight, Zone: e.Zone, Attributes: redact.Map(e.Attributes), Keys: keys(e.Interfaces),
+			Weight: e.Weight, Zone: e.Zone, Attributes: redact.Map(e.Attributes), Keys: serviceKeys(e.Interfaces),
 		})
 	}
 	return list
@@ -315,7 +315,7 @@ func endpoints(sv *registry.Service) []Endpoint {
 // alias is a text that may have been meant, and the name of the service or hold.
 type alias struct{ text, name string }
 
-const suggested = 3
+const maxSuggestions = 3
 
 // nearest returns the names whose texts are closest to what was asked for: those
 // that have it in them, and those that a few slips of the keyboard lead to.
@@ -341,7 +341,7 @@ func nearest(asked string, all []alias) []string {
 	slices.SortFunc(list, func(a, b near) int { return cmp.Or(a.distance-b.distance, cmp.Compare(a.name, b.name)) })
 	var names []string
 	for _, n := range list {
-		if len(names) < suggested && !slices.Contains(names, n.name) {
+		if len(names) < maxSuggestions && !slices.Contains(names, n.name) {
 			names = append(names, n.name)
 		}
 	}
