@@ -1,7 +1,3 @@
-// Package admin shows people and machines what the bridge is doing: probes
-// and metrics on one HTTP listener, which may face the network, status and
-// the release of holds on another, which may not. It knows loops and tables,
-// and no adapter.
 package admin
 
 import (
@@ -21,9 +17,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Loop is what the package uses of a bridge.Loop. Alive, Approve and Deny are
-// answered by the loop's own goroutine, which proves that it is alive. Summary and
-// Status report how it was a moment ago and, after one of those, how it is.
+// Loop is what the package uses of a bridge.Loop. The loop's own goroutine answers
+// Alive, Approve and Deny, which proves that it is alive. Summary and Status return the
+// last published state. After Alive, Approve or Deny that state is current.
 type Loop interface {
 	Decisions
 
@@ -32,63 +28,66 @@ type Loop interface {
 	Alive(ctx context.Context) error
 }
 
-// Decisions are what a loop leaves to people.
+// Decisions are the decisions about holds that a loop leaves to an operator.
 type Decisions interface {
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }
 
-// Input is one source: its table, and what only the source itself can say.
+// Input is one source: its table, and the state that only the source itself knows.
 type Input struct {
-	Name  string // as the configuration calls it
-	Kind  string // mesh, zookeeper, nacos
+	Name  string // its name in the configuration
+	Kind  string // mesh, zookeeper, nacos, kubernetes
 	Table *registry.Table
 	State func() SourceState // must not block
 }
 
-// Target is one loop under the name of its target.
+// Target is one target and its loop.
 type Target struct {
-	Name     string // as in zk, or in mesh (:15031)
-	Registry string // as the configuration calls it
-	Listen   string // the address at which a mesh is served; empty for all others
+	Name     string // such as zk, or mesh (:15031)
+	Registry string // its name in the configuration
+	Listen   string // the address at which a mesh is served; empty for other kinds
 	Kind     string // mesh, zookeeper, nacos, kubernetes
 	Loop     Loop
 	State    func() TargetState // must not block
 }
 
-// Options say what a Server shows and where. An empty address, or off, leaves
-// that listener out.
+// Options configure a Server.
 type Options struct {
-	Telemetry string  // address of probes and metrics, such as :9902
-	Admin     string  // address of the API; see CheckAddress
-	Secure    *Secure // of the API; nil: plaintext without a token
-	Version   string
-	Owner     string
-	Inputs    []Input
-	Targets   []Target
-	Replicas  func() *Replicas // nil if this is the only one; must not block
-	Metrics   http.Handler     // answers /metrics; may be nil
-	Events    *Events
-	Audit     *audit.Log // records each decision on a hold
+	// The addresses of the listeners. Empty, or off: no listener.
+	Telemetry string  // of probes and metrics, such as :9902
+	Admin     string  // of the API; see CheckAddress
+	Secure    *Secure // TLS and the token of the API; nil: plaintext without a token
 
-	// Reload reads the configuration again, and Reloaded reports how that went
-	// last; both may be nil.
+	// What is shown. Show replaces Owner, Inputs and Targets.
+	Version  string
+	Owner    string
+	Inputs   []Input
+	Targets  []Target
+	Replicas func() *Replicas // nil if there is only one replica; must not block
+	Metrics  http.Handler     // answers /metrics; may be nil
+
+	// Reload reads the configuration again. Reloaded returns the result of the last reload.
+	// Both may be nil.
 	Reload   func(context.Context) (Reload, error)
 	Reloaded func() *Reload
 
-	Log *slog.Logger // nil, as Events and Audit: its own, which nobody reads
+	// If one of these is nil, the Server creates its own, which only it uses.
+	Events *Events
+	Audit  *audit.Log // records each decision about a hold
+	Log    *slog.Logger
 }
 
-// Server serves both listeners.
+// Server serves both listeners. It is safe for concurrent use.
 type Server struct {
 	*reporter
 
-	telemetry net.Listener // nil if left out, as admin
-	admin     net.Listener
+	telemetry net.Listener // nil: no listener
+	admin     net.Listener // nil: no listener
 }
 
-// New opens both listeners; nothing is answered before Run. An error names
-// the setting that is wrong.
+// New opens both listeners. It answers no request before Run. An error names the invalid
+// setting.
 func New(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -119,11 +118,11 @@ func closeListener(l net.Listener) error {
 	return l.Close()
 }
 
-// TelemetryAddr returns where probes and metrics are served, nil if they
-// are not.
+// TelemetryAddr returns the address of probes and metrics, or nil if they are not
+// served.
 func (s *Server) TelemetryAddr() net.Addr { return addr(s.telemetry) }
 
-// AdminAddr returns where the API is served, nil if it is not.
+// AdminAddr returns the address of the API, or nil if it is not served.
 func (s *Server) AdminAddr() net.Addr { return addr(s.admin) }
 
 func addr(l net.Listener) net.Addr {
@@ -133,11 +132,11 @@ func addr(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// shutdownTimeout is how long requests in flight may still last.
+// shutdownTimeout is how long Run waits for requests in flight after its context ended.
 const shutdownTimeout = 5 * time.Second
 
-// Run serves until ctx ends and then returns nil, after the requests in
-// flight have ended.
+// Run serves until ctx ends, waits for the requests in flight, and returns nil. It
+// returns an error if a listener fails.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
