@@ -100,7 +100,7 @@ func TestStatus_MissingReader(t *testing.T) {
 	listen := porttest.Address(t)
 	file := w.importConfig(listen, "")
 	w.start(file)
-	const remedy, gone = "configSources of an istiod has to name this address", "read until "
+	const remedy, gone = "add this address to configSources of an istiod", "read until "
 	said := func() string { return do(t, "status", "-f", file).out }
 	if all := said(); strings.Count(all, remedy) != 2 || strings.Contains(all, gone) {
 		t.Errorf("nobody read, and it is said %s", all)

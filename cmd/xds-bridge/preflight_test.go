@@ -65,7 +65,7 @@ func TestPreflight_Istiod(t *testing.T) {
 	do(t, "preflight", "-f", w.file("nobody.yaml", nobody)).want(t, exitOK, "‼ istiod: ", "connection refused", "fix: check istiod.address")
 	w.start(file)
 	listening(t, at)
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: read by nobody")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: no reader")
 }
 
 // listening waits until the bridge serves at an address, which it does after its probes.
@@ -90,7 +90,7 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 	}
 	w.start(file)
 	listening(t, at)
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: read by nobody: a data plane has to name this address")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: no reader: a data plane has to name this address")
 }
 
 // A debug port that is closed is unreachable; one that refuses is not.

@@ -153,7 +153,7 @@ func TestStatus_UnreachableTarget(t *testing.T) {
 	w.start(served)
 	eventually(t, "status says that nobody reads what is served", func() bool {
 		r := do(t, "status", "-f", served)
-		return strings.Contains(r.out, "NO READER") && strings.Contains(r.out, "configSources of an istiod has to name this address")
+		return strings.Contains(r.out, "NO READER") && strings.Contains(r.out, "add this address to configSources of an istiod")
 	})
 }
 

@@ -235,8 +235,8 @@ func TestConditions_Partial(t *testing.T) {
 		until   time.Time
 		failed  string // of the last reading
 	}{
-		"the entries of a stay: 403": {unknown: map[string]string{"a": "403"}},
-		"the entries of a, and of 2 more parts that status -o json shows, stay: 403": {
+		"the entries of a remain: 403": {unknown: map[string]string{"a": "403"}},
+		"the entries of a and of 2 more parts (see status -o json) remain: 403": {
 			unknown: map[string]string{"a": "403", "b": "404", "c": "404"}, until: until,
 		},
 		"service keys: an istiod came up lately": {unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until},
@@ -297,8 +297,8 @@ func TestConditions_Continue(t *testing.T) {
 func TestConditions_Counted(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{
-		2: "the entries of a, and of 1 more part that status -o json shows, stay: 403",
-		3: "the entries of a, and of 2 more parts that status -o json shows, stay: 403",
+		2: "the entries of a and of 1 more part (see status -o json) remain: 403",
+		3: "the entries of a and of 2 more parts (see status -o json) remain: 403",
 	} {
 		table := registry.NewTable()
 		for _, scope := range []string{"a", "b", "c"}[:n] {

@@ -10,31 +10,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Document is the answer of GET /api/v1/status, and what the command status prints as
-// JSON. Its names are stable: they are only ever added to.
+// Document is the answer to GET /api/v1/status, and what the command status prints as
+// JSON. Its names are stable: fields are only ever added.
 type Document struct {
-	Version    string          `json:"version"`
-	Owner      string          `json:"owner"`
-	Started    time.Time       `json:"started"`
-	Time       time.Time       `json:"time"`    // when the document was made
-	Ready      bool            `json:"ready"`   // every source reported everything once, every target was listed
-	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
-	Conditions []Condition     `json:"conditions"`
-	Sources    []Source        `json:"sources"`
-	Targets    []TargetStatus  `json:"targets"` // how they are connected; what is done there is in Loops
-	Loops      []bridge.Status `json:"loops"`
-	Replicas   *Replicas       `json:"replicas,omitempty"` // if several share the work
-	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
+	Version string    `json:"version"`
+	Owner   string    `json:"owner"`
+	Started time.Time `json:"started"`
+	Time    time.Time `json:"time"` // of this document
+
+	Ready      bool        `json:"ready"`   // every source was complete once, and every target was listed
+	InSync     bool        `json:"in_sync"` // there is no condition, except those that end by themselves
+	Conditions []Condition `json:"conditions"`
+
+	Sources  []Source        `json:"sources"`
+	Targets  []TargetStatus  `json:"targets"` // the connections of targets; Loops has the entries
+	Loops    []bridge.Status `json:"loops"`
+	Replicas *Replicas       `json:"replicas,omitempty"` // nil if there is only one replica
+	Reload   *Reload         `json:"reload,omitempty"`   // the last reload; nil before the first
 }
 
-// Overview is the state of sources and loops, in numbers alone.
+// Overview is the state of sources and loops without lists: only numbers.
 type Overview struct {
 	Time       time.Time
 	Owner      string
 	Version    string
 	Sources    []SourceOverview
 	Targets    []TargetOverview
-	Replicas   *Replicas // nil if this is the only one
+	Replicas   *Replicas // nil if there is only one replica
 	Conditions []Condition
 }
 
@@ -43,127 +45,142 @@ type SourceOverview struct {
 	Name, Kind string
 	Connection Connection
 	registry.Summary
-	Mapping *Mapping // of a mesh
+	Mapping *Mapping // only of a mesh
 }
 
-// TargetOverview is one target that the bridge writes to.
+// TargetOverview is one target that the bridge writes.
 type TargetOverview struct {
 	Registry, Listen, Kind string
 	Connection             Connection
-	bridge.Status          // without lists, see bridge.Loop.Summary
+	bridge.Status          // without lists; see bridge.Loop.Summary
 }
 
-// Connection is how a registry is connected.
+// Connection is the state of the connection to a registry.
 type Connection struct {
 	Up          bool
-	LastContact time.Time // zero: it never was
+	LastContact time.Time // zero: never
 	Reconnects  int       // connections after the first
 }
 
-// Replicas is the state of this process among those of its owner.
+// Replicas is the state of this replica among the replicas of its owner.
 type Replicas struct {
-	Identity  string     `json:"identity"` // of this one
-	Members   []string   `json:"members"`  // of all
-	Expected  int        `json:"expected"` // how many there should be
-	Lost      int        `json:"lost"`     // times that it could not renew a lease while it led
-	Ready     bool       `json:"ready"`    // it is ready for every target
+	Identity  string     `json:"identity"` // of this replica
+	Members   []string   `json:"members"`  // identities of all replicas that run
+	Expected  int        `json:"expected"` // how many replicas should run
+	Lost      int        `json:"lost"`     // how often this replica lost a lease while it led
+	Ready     bool       `json:"ready"`    // this replica is ready for every target
 	Elections []Election `json:"elections"`
-	LastError string     `json:"last_error,omitempty"` // why a lease is out of reach
+	LastError string     `json:"last_error,omitempty"` // why a lease record is unreachable
 }
 
-// Election is who leads one target.
+// Election is the leadership of one target.
 type Election struct {
 	Target string      `json:"target"`
 	Role   bridge.Role `json:"role"`             // of this replica
-	Leader string      `json:"leader,omitempty"` // empty: nobody is known to lead
-	Term   int64       `json:"term"`             // rises with each leader
-	Until  time.Time   `json:"until,omitzero"`   // until when this leader may write without renewing its lease
-	Ready  bool        `json:"ready"`            // this replica has read everything, or written it where it leads
+	Leader string      `json:"leader,omitempty"` // empty: no leader is known
+	Term   int64       `json:"term"`             // increases with each new leader
+	Until  time.Time   `json:"until,omitzero"`   // when the leader must have renewed its lease to continue to write
+	Ready  bool        `json:"ready"`            // this replica has read everything, and written it if it leads
 }
 
 // Source is one registry that the bridge reads.
 type Source struct {
-	Name      string            `json:"name"` // as the configuration calls it
+	Name      string            `json:"name"` // in the configuration
 	Kind      string            `json:"kind"` // mesh, zookeeper, nacos, kubernetes
 	Synced    bool              `json:"synced"`
-	Stale     string            `json:"stale,omitempty"`   // why its rows may be out of date
-	Unknown   map[string]string `json:"unknown,omitempty"` // scopes that cannot be known, with the reason
+	Stale     string            `json:"stale,omitempty"`   // why its services may be out of date
+	Unknown   map[string]string `json:"unknown,omitempty"` // why, by each scope that cannot be read
 	Services  int               `json:"services"`
 	Endpoints map[string]int    `json:"endpoints"` // by health
 	Skipped   []Skipped         `json:"skipped"`   // inputs that were left out, by name
 	SourceState
 }
 
-// SourceState is what only a source itself can say; the rest of Source is
-// read from its table.
+// SourceState is the state that only the source itself knows. The other fields of Source
+// are read from its table.
 type SourceState struct {
 	Connected   bool      `json:"connected"`
 	Mode        string    `json:"mode,omitempty"` // how it reads, such as delta or sotw
 	LastError   string    `json:"last_error,omitempty"`
-	LastContact time.Time `json:"last_contact,omitzero"` // when its registry was last heard
-	Heard       time.Time `json:"-"`                     // the same while it is connected; zero: its client makes sure of that every few seconds
-	Reconnects  int       `json:"reconnects"`
-	Types       []Type    `json:"types,omitempty"` // of an xDS stream
-	Replicas    []Replica `json:"replicas,omitempty"`
-	Mapping     *Mapping  `json:"mapping,omitempty"` // of a mesh
+	LastContact time.Time `json:"last_contact,omitzero"`
+
+	// Heard is when a connected registry last answered. It is zero for a client that checks
+	// its connection every few seconds.
+	Heard time.Time `json:"-"`
+
+	Reconnects int       `json:"reconnects"`
+	Types      []Type    `json:"types,omitempty"` // of an xDS stream
+	Replicas   []Replica `json:"replicas,omitempty"`
+	Mapping    *Mapping  `json:"mapping,omitempty"` // only of a mesh
 }
 
-// TargetStatus is one registry that the bridge writes to.
+// TargetStatus is one registry that the bridge writes.
 type TargetStatus struct {
-	Name string `json:"name"` // as in zk, or in mesh (:15031)
+	Name string `json:"name"` // such as zk, or mesh (:15031)
 	Kind string `json:"kind"` // mesh, zookeeper, nacos, kubernetes
 	TargetState
 }
 
-// ReadBy says who reads a target that serves.
+// ReadBy returns who reads a served target, as status prints it.
 func (t TargetStatus) ReadBy() string {
 	if len(t.Readers) == 0 {
-		return "read by nobody: " + cmp.Or(t.LastError, "configSources of an istiod has to name this address")
+		return "no reader: " + cmp.Or(t.LastError, noReader)
 	}
 	names := make([]string, 0, len(t.Readers))
 	for _, r := range t.Readers {
 		name := r.Address
 		if r.Refused != "" {
-			name += " (refuses " + r.Refused + ")"
+			name += " (rejects " + r.Refused + ")"
 		}
 		names = append(names, name)
 	}
 	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }
 
-// TargetState is what only a target itself can say.
-type TargetState struct {
-	Connected  bool      `json:"connected"`
-	Server     string    `json:"server,omitempty"`
-	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
-	Heard      time.Time `json:"-"`              // when it last answered, while it is connected; zero: its client makes sure of that every few seconds
-	Reconnects int       `json:"reconnects"`
-	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
-	Unwatched  string    `json:"unwatched,omitempty"`  // why what others change is not seen before it is read again
-	Unrecorded string    `json:"unrecorded,omitempty"` // why what a restart has to know is not stored
-	Login      *Login    `json:"login,omitempty"`
-	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
+// noReader is why a mesh may have no reader, with the setting that adds one.
+const noReader = "add this address to configSources of an istiod"
 
-	RefusedRules []string `json:"refused_rules,omitempty"` // those of import.rulesFile that data planes do not follow
-	Refused      string   `json:"-"`                       // why it may not be written to at all, which is for a person to change
+// TargetState is the state that only the target itself knows.
+type TargetState struct {
+	Connected bool      `json:"connected"`
+	Server    string    `json:"server,omitempty"`
+	Since     time.Time `json:"since,omitzero"` // when it was connected or disconnected
+
+	// Heard is when a connected registry last answered. It is zero for a client that checks
+	// its connection every few seconds.
+	Heard time.Time `json:"-"`
+
+	Reconnects int      `json:"reconnects"`
+	LastError  string   `json:"last_error,omitempty"` // why it is not connected, or another problem
+	Unwatched  string   `json:"unwatched,omitempty"`  // why changes of others are seen only at the next read
+	Unrecorded string   `json:"unrecorded,omitempty"` // why the records that a restart needs are not stored
+	Login      *Login   `json:"login,omitempty"`
+	Readers    []Reader `json:"readers,omitempty"` // of a served target
+
+	// RefusedRules are the rules of import.rulesFile that data planes do not follow, with
+	// the reason.
+	RefusedRules []string `json:"refused_rules,omitempty"`
+
+	// Refused is why nothing may be written there until an operator changes something.
+	Refused string `json:"-"`
 }
 
-// Reader is who reads a target that serves, such as an istiod.
+// Reader is a client that reads a served target, such as an istiod.
 type Reader struct {
 	Node    string    `json:"node"`
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
-	Sent    string    `json:"sent,omitempty"`  // version of the set it was sent last
-	Acked   string    `json:"acked,omitempty"` // and of the one it confirmed
+	Sent    string    `json:"sent,omitempty"`  // version of the last set that was sent
+	Acked   string    `json:"acked,omitempty"` // version of the last set that the client acknowledged
 
-	DataPlane bool   `json:"data_plane,omitempty"` // it is no istiod
-	Refused   string `json:"refused,omitempty"`    // type and reason of what a data plane refused
+	DataPlane bool   `json:"data_plane,omitempty"` // the client is a data plane, not an istiod
+	Refused   string `json:"refused,omitempty"`    // type and reason of what a data plane rejected
 }
 
-// Login is how a user of ours is logged in at a registry.
+// Login is the state of the login of a configured user at a registry.
 type Login struct {
 	Username  string    `json:"username"`
-	Expires   time.Time `json:"expires,omitzero"` // the token; it is renewed before
+	Expires   time.Time `json:"expires,omitzero"` // of the token, which is renewed before
 	LastError string    `json:"last_error,omitempty"`
 }
 
@@ -172,34 +189,39 @@ type Type struct {
 	Type      string `json:"type"` // the last part of the type URL, such as Cluster
 	Version   string `json:"version,omitempty"`
 	Nonce     string `json:"nonce,omitempty"` // last received on this stream
-	Resources int    `json:"resources"`       // held
-	Unknown   int    `json:"unknown"`         // asked and not answered
+	Resources int    `json:"resources"`       // in the cache
+	Unknown   int    `json:"unknown"`         // requested but not received
 	Responses int    `json:"responses"`       // received since the start
 	Nacks     int    `json:"nacks"`           // sent since the start
 	LastError string `json:"last_error,omitempty"`
 }
 
-// Replica is one server of a source, as istiod may have several.
+// Replica is one server of a source, such as one of several istiods.
 type Replica struct {
 	Address   string    `json:"address"`
 	OK        bool      `json:"ok"`
 	LastRead  time.Time `json:"last_read,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
-	Clients   int       `json:"clients"`            // how many it serves
-	Unlisted  bool      `json:"unlisted,omitempty"` // istiod lists it no more, and it is read on while it answers
+	Clients   int       `json:"clients"`            // clients that it serves
+	Unlisted  bool      `json:"unlisted,omitempty"` // istiod no longer lists it; it is read while it answers
 }
 
-// Mapping is how far the interface mapping is known: which service key is
-// at which host address.
+// Mapping is the state of the interface mapping: which service key is at which host
+// address.
 type Mapping struct {
 	From      string    `json:"from"`     // how it is read, such as debug-http
 	Complete  bool      `json:"complete"` // every replica answered once
 	Keys      int       `json:"keys"`
-	LastRead  time.Time `json:"last_read,omitzero"` // when a whole reading last succeeded
+	LastRead  time.Time `json:"last_read,omitzero"` // when all replicas were last read
 	LastError string    `json:"last_error,omitempty"`
 	Conflicts int       `json:"conflicts"`
-	Until     time.Time `json:"until,omitzero"` // when clients of an istiod that came up lately will have come back
-	Waiting   int       `json:"waiting"`        // claims of clients that went, which stay until these could have come back
+
+	// Until is when the clients of a restarted istiod should have reconnected.
+	Until time.Time `json:"until,omitzero"`
+
+	// Waiting counts the keys of disconnected clients. They remain until the clients could
+	// have reconnected.
+	Waiting int `json:"waiting"`
 }
 
 // Skipped is an input that was left out on purpose.
@@ -215,8 +237,8 @@ type Service struct {
 	bridge.ServiceStatus
 }
 
-// Page is a part of a list. Continue is given back as ?continue= to get the
-// next one; it is empty on the last.
+// Page is a part of a list. Continue is the value of ?continue= for the next page. It is
+// empty on the last page.
 type Page[T any] struct {
 	Items    []T    `json:"items"`
 	Total    int    `json:"total"`
@@ -226,18 +248,22 @@ type Page[T any] struct {
 // Why is everything that is known of one service: what each source reports, and its
 // state in each target.
 type Why struct {
-	Query      string      `json:"query"`
-	Conditions []Condition `json:"conditions"` // of the sources that report it and the targets it goes to; of all if it is not known which
-	Sources    []Seen      `json:"sources"`
-	Services   []Service   `json:"services"`
-	Holds      []Hold      `json:"holds"`
-	Conflicts  []Conflict  `json:"conflicts"`
-	Kept       []Kept      `json:"kept,omitempty"` // entries of ours in its groups that no bridge writes now
-	Skipped    []Skipped   `json:"skipped"`
-	Events     []Event     `json:"events"` // of the service, its groups and its holds, the oldest first
+	Query string `json:"query"`
+
+	// Conditions are those of the sources that report the service and of its targets, or of
+	// all sources and targets if those are not known.
+	Conditions []Condition `json:"conditions"`
+
+	Sources   []Seen     `json:"sources"`
+	Services  []Service  `json:"services"`
+	Holds     []Hold     `json:"holds"`
+	Conflicts []Conflict `json:"conflicts"`
+	Kept      []Kept     `json:"kept,omitempty"` // unclaimed entries of this owner in its groups
+	Skipped   []Skipped  `json:"skipped"`
+	Events    []Event    `json:"events"` // of the service, its groups and its holds, the oldest first
 }
 
-// Kept is bridge.Kept of one target.
+// Kept is a bridge.Kept and its target.
 type Kept struct {
 	Target string `json:"target"`
 	bridge.Kept
@@ -262,16 +288,16 @@ type Endpoint struct {
 	Weight     uint32              `json:"weight,omitempty"`
 	Zone       string              `json:"zone,omitempty"`
 	Attributes registry.Attributes `json:"attributes,omitempty"`
-	Keys       []string            `json:"keys,omitempty"` // if it provides only some of its service's
+	Keys       []string            `json:"keys,omitempty"` // if it provides only some keys of its service
 }
 
-// Hold is a bridge.Hold and the target that it holds back.
+// Hold is a bridge.Hold and its target.
 type Hold struct {
 	Target string `json:"target"`
 	bridge.Hold
 }
 
-// Conflict is a bridge.Conflict and the target that it is in.
+// Conflict is a bridge.Conflict and its target.
 type Conflict struct {
 	Target string `json:"target"`
 	bridge.Conflict
@@ -282,13 +308,13 @@ type Decision struct {
 	ID       string `json:"id"`
 	Target   string `json:"target"`
 	Bridge   string `json:"bridge"`
-	Count    int    `json:"count"`             // of the deletions decided about
+	Count    int    `json:"count"`             // deletions of the hold
 	Result   string `json:"result"`            // approved or denied
-	Recorded bool   `json:"recorded"`          // where other replicas and a restart look
-	Why      string `json:"why_not,omitempty"` // it is not recorded
+	Recorded bool   `json:"recorded"`          // where other replicas and the next process read it
+	Why      string `json:"why_not,omitempty"` // why the decision is not recorded
 }
 
-// Problem is the answer if something is wrong.
+// Problem is the answer to a request that fails.
 type Problem struct {
 	Error string `json:"error"`
 }
