@@ -121,7 +121,7 @@ func TestHolds_Decisions(t *testing.T) {
 	do(t, "holds", "-f", file).want(t, exitHeld, "let go    xds-bridge approve -f "+file+" "+id, "keep      xds-bridge deny -f "+file+" "+id)
 	do(t, "holds", "--admin", "unix:"+w.dir+"/a").want(t, exitHeld, "xds-bridge approve --admin unix:"+w.dir+"/a "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
-	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; look at xds-bridge holds, then approve or deny "+id)
+	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; see xds-bridge holds, then approve or deny "+id)
 	do(t, "approve", "--bridge", "mesh-to-zk", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id, "nothing was decided: run the approve command above")
 	do(t, "approve", "--bridge", "other", "-f", file).want(t, exitOK, "Nothing is held back.")
 	do(t, "approve", "-f", file).want(t, exitUsage, "--bridge")

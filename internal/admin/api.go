@@ -16,9 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// Admin returns the handler of the API. Only requests that name loopback as
-// their host, or bear the token if there is one, and that no page of another
-// origin made, are answered.
+// Admin returns the handler of the API. It refuses requests without the token or, if the
+// API has none, requests to a host that is not loopback. It also refuses requests that
+// pages of another origin make.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
@@ -35,21 +35,28 @@ func (s *Server) Admin() http.Handler {
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
-	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(decisionKind{
+		action: "approve", result: "approved", effect: "the deletions proceed", decide: Loop.Approve,
+	}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{
+		action: "deny", result: "denied", effect: "each entry stays until it is claimed again", decide: Loop.Deny,
+	}))
 	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		replyProblem(w, http.StatusNotFound, "no such path, or not by this method")
+		replyProblem(w, http.StatusNotFound, noSuchPath)
 	})
-	caller := checkHost
+	checkCaller := checkHost
 	if s.opts.Secure != nil {
-		caller = s.opts.Secure.checkToken
+		checkCaller = s.opts.Secure.checkToken
 	}
-	return withChecks(mux, caller, checkOrigin, s.checkOwner, checkJSON)
+	return withChecks(mux, checkCaller, checkOrigin, s.checkOwner, checkJSON)
 }
 
-// Document returns everything that is known now. A loop that does not answer
-// within two seconds is shown with that as its last error.
+// noSuchPath answers requests that no handler matches.
+const noSuchPath = "no such path, or the method is not allowed"
+
+// Document returns the present state of everything. If a loop does not answer within two
+// seconds, its last error is that it does not answer.
 func (rep *reporter) Document(ctx context.Context) Document {
 	d := Document{
 		Version: rep.opts.Version, Owner: rep.current().owner, Started: rep.started, Time: time.Now(),
@@ -74,7 +81,7 @@ func (rep *reporter) Document(ctx context.Context) Document {
 	return d
 }
 
-// The number of items in a page: by default, and at most.
+// The number of items in a page: if the request has no limit, and at most.
 const (
 	pageSize    = 100
 	maxPageSize = 1000
@@ -86,20 +93,20 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxPageSize {
-			replyProblem(w, http.StatusBadRequest, "limit: a number from 1 to "+strconv.Itoa(maxPageSize))
+			replyProblem(w, http.StatusBadRequest, "limit: must be a number from 1 to "+strconv.Itoa(maxPageSize))
 			return
 		}
 		limit = n
 	}
 	after, err := base64.RawURLEncoding.DecodeString(q.Get("continue"))
 	if err != nil {
-		replyProblem(w, http.StatusBadRequest, "continue: not what a page before gave")
+		replyProblem(w, http.StatusBadRequest, "continue: must be the value that the previous page returned")
 		return
 	}
 	reply(w, http.StatusOK, s.page(r.Context(), string(after), limit))
 }
 
-// page returns the services after a cursor, in the order of their cursors.
+// page returns at most limit services after a cursor, in the order of their cursors.
 func (rep *reporter) page(ctx context.Context, after string, limit int) Page[Service] {
 	all := servicesOf(rep.current().owner, rep.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
@@ -119,13 +126,14 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, why)
 }
 
-// explainUnknownService says that nothing is known of what was asked for, and what may be the reason.
+// explainUnknownService returns the answer to a query that matches nothing: similar names,
+// and sources that are not read in full.
 func (rep *reporter) explainUnknownService(ctx context.Context, w Why) string {
-	text := "no source reports this service, and no entry of ours is known by this name"
-	if meant := didYouMean(rep.similarServices(ctx, w.Query)); meant != "" {
-		text += meant
+	text := "no source reports this service, and no entry of this owner has this name"
+	if suggestion := didYouMean(rep.similarServices(ctx, w.Query)); suggestion != "" {
+		text += suggestion
 	} else {
-		text += "; name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint"
+		text += "; use its name in the mesh (fqdn:port), its interface, its service key or the address of an endpoint"
 	}
 	var unread []string
 	for _, c := range w.Conditions {
@@ -134,14 +142,13 @@ func (rep *reporter) explainUnknownService(ctx context.Context, w Why) string {
 		}
 	}
 	if len(unread) > 0 {
-		text += "; it may be in what was not read, which status explains: " + strings.Join(unread, ", ")
+		text += "; it may be in a part that is not read, see xds-bridge status: " + strings.Join(unread, ", ")
 	}
 	return text
 }
 
-// reply writes a document without the secrets that texts in it hold. The
-// encoder escapes <, > and &, so that a name that an outsider chose is never
-// markup.
+// reply writes a document as JSON, with the secrets in its texts redacted. The encoder
+// escapes <, > and &, so that a name from outside never becomes markup.
 func reply(w http.ResponseWriter, code int, document any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)
@@ -152,31 +159,32 @@ func reply(w http.ResponseWriter, code int, document any) {
 	_, _ = w.Write(redact.JSON(b.Bytes()))
 }
 
+// replyProblem writes an error.
 func replyProblem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }
 
 // Reload is the result of an attempt to run another configuration.
 type Reload struct {
 	Time    time.Time `json:"time"`
 	Trigger string    `json:"trigger"` // request, signal or file
-	OK      bool      `json:"ok"`      // the file is what runs now
-	Changed []string  `json:"changed"` // what was begun, restarted or ended
-	Waits   []string  `json:"waits"`   // settings that wait for a restart of the process
+	OK      bool      `json:"ok"`      // the file is applied
+	Changed []string  `json:"changed"` // components that were started, restarted or stopped
+	Waits   []string  `json:"waits"`   // settings that require a restart of the process
 	Errors  []string  `json:"errors"`  // why the file was not applied
 
-	// Left says where entries of ours stay since this or an earlier reload,
-	// that nothing looks after any more.
+	// Left are the places where this or an earlier reload left entries of this owner that no
+	// bridge maintains any longer.
 	Left []string `json:"left,omitempty"`
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Reload == nil {
-		replyProblem(w, http.StatusNotFound, "no such path, or not by this method")
+		replyProblem(w, http.StatusNotFound, noSuchPath)
 		return
 	}
 	result, err := s.opts.Reload(r.Context())
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		replyProblem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")
+		replyProblem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or is stopping")
 	case err != nil:
 		replyProblem(w, http.StatusInternalServerError, err.Error())
 	case !result.OK:

@@ -51,7 +51,7 @@ const (
 	NoReader         ConditionName = "no-reader"         // no client reads a served target
 	Pending          ConditionName = "pending"           // not read in full yet
 	Stale            ConditionName = "stale"             // the services of a source may be out of date
-	ReloadRefused    ConditionName = "reload-refused"    // the last configuration that was read is invalid
+	ReloadRefused    ConditionName = "reload-refused"    // the last configuration that was read is not applied
 	LeaseUnreachable ConditionName = "lease-unreachable" // the lease record is unreachable
 	MissesReplica    ConditionName = "replica-missing"   // fewer replicas run than are expected
 	Failing          ConditionName = "failing"           // calls to a target fail, or it has another error
@@ -60,7 +60,7 @@ const (
 	Refused          ConditionName = "refused"           // a target rejects entries
 	Unwritable       ConditionName = "unwritable"        // services cannot be written
 	Held             ConditionName = "held"              // the guard holds deletions
-	Denied           ConditionName = "denied"            // unclaimed entries remain, because an operator denied their deletion
+	Denied           ConditionName = "denied"            // an operator denied the deletion of unclaimed entries
 	Partial          ConditionName = "partial"           // a source cannot report some of its services
 	Conflicting      ConditionName = "conflict"          // foreign entries are in the place of desired entries
 	Idle             ConditionName = "idle"              // a bridge has no desired entries

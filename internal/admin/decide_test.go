@@ -94,12 +94,12 @@ func TestDecide_ChangedHold(t *testing.T) {
 	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "777777-03", What: "held back: 1 deletion"})
 	events.Add(bridge.Event{Kind: bridge.EventRelease, Subject: "777777-03", Why: "approved by ann"})
 	for id, want := range map[string]string{
-		"5a5a5a-01cc56": "hold 5a5a5a-01cc56 is no more, since its entries changed: bridge b now has 3 deletions held in zk; " +
-			"look at xds-bridge holds, then approve or deny 5a5a5a-02bb34",
+		"5a5a5a-01cc56": "hold 5a5a5a-01cc56 no longer exists, because its entries changed: bridge b now has 3 deletions held in zk; " +
+			"see xds-bridge holds, then approve or deny 5a5a5a-02bb34",
 		"5a5a5a-99ff00": "no such hold: 5a5a5a-99ff00; bridge b now has 3 deletions held in zk",
-		"5a5a5a-02bb3":  "no such hold: 5a5a5a-02bb3; did you mean 5a5a5a-02bb34? xds-bridge holds shows what it is",
+		"5a5a5a-02bb3":  "no such hold: 5a5a5a-02bb3; did you mean 5a5a5a-02bb34? See xds-bridge holds",
 		"777777-03":     "777777-03 ended at 0001-01-01T00:00:00Z: approved by ann",
-		"123456-04":     "no such hold: 123456-04 has ended, or was never one",
+		"123456-04":     "no such hold: 123456-04 has ended or never existed",
 	} {
 		w := call(s.Admin(), "POST", "/api/v1/holds/"+id+"/approve")
 		if w.Code != 404 || !strings.Contains(w.Body.String(), want) {

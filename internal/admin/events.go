@@ -10,26 +10,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// keptEvents is how many events of each kind are kept, so that many of one
-// push out none of another.
-const keptEvents = 200
+// maxEvents is how many events of each kind are kept. The limit is for each kind, so that
+// frequent events do not replace events of another kind.
+const maxEvents = 200
 
-// Event is a bridge.Event and its place in the order of all.
+// Event is a bridge.Event and its number. Numbers increase with time.
 type Event struct {
 	Number int64 `json:"number"`
 	bridge.Event
 }
 
-// Events keeps the last events of each kind. It is safe for concurrent use;
-// the zero value is ready.
+// Events keeps the latest events of each kind. It is safe for concurrent use. The zero
+// value is ready for use.
 type Events struct {
 	mu    sync.Mutex
 	last  int64
 	kinds map[bridge.EventKind][]Event
 }
 
-// Add keeps an event, in place of the oldest of its kind if there are too
-// many.
+// Add adds an event. If there are already maxEvents of its kind, it removes the oldest.
 func (e *Events) Add(event bridge.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -38,13 +37,13 @@ func (e *Events) Add(event bridge.Event) {
 	}
 	e.last++
 	kept := e.kinds[event.Kind]
-	if len(kept) == keptEvents {
+	if len(kept) == maxEvents {
 		kept = slices.Delete(kept, 0, 1)
 	}
 	e.kinds[event.Kind] = append(kept, Event{Number: e.last, Event: event})
 }
 
-// List returns what is kept and comes after a number, in order.
+// List returns the events with a higher number than after, in order.
 func (e *Events) List(after int64) []Event {
 	list := []Event{}
 	e.mu.Lock()
@@ -65,7 +64,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			replyProblem(w, http.StatusBadRequest, "after: the number of an event")
+			replyProblem(w, http.StatusBadRequest, "after: must be the number of an event")
 			return
 		}
 		after = n
@@ -74,6 +73,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
 }
 
+// of returns the events about some subjects, in order.
 func (e *Events) of(subjects map[string]bool) []Event {
 	return slices.DeleteFunc(e.List(0), func(event Event) bool { return !subjects[event.Subject] })
 }
