@@ -56,7 +56,7 @@ func TestClient_ForeignOwner(t *testing.T) {
 	w.start(file)
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	other := w.ownedBy("bank", "")
-	const says = `the bridge that runs here is of owner "shop"; `
+	const says = `the bridge that runs here has owner "shop"; `
 	for _, command := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {
 		r := do(t, append(command, "-f", other)...)
 		r.want(t, exitUsage, says, `bank.yaml says owner "bank"; name that bridge's configuration with --config, or give --owner`)

@@ -416,14 +416,14 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// A file that is no socket refuses a connection as a dead socket does.
+// A file that is not a socket refuses a connection as a dead socket does.
 func TestListen_StaleSocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.New(t.Context(), admin.Options{Admin: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("New at a file = %v, want that it is no socket", err)
+	if _, err := admin.New(t.Context(), admin.Options{Admin: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("New at a file = %v, want that it is not a socket", err)
 	}
 	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("the file was deleted: %v %v", info, err)

@@ -11,12 +11,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// The time a loop may be silent before /livez fails, how often it is asked, and how long
-// a question to it may last.
 const (
-	maxSilence   = 60 * time.Second
-	pollInterval = 15 * time.Second
-	askTimeout   = 2 * time.Second
+	maxSilence   = 60 * time.Second // after which a loop that does not answer makes /livez fail
+	pollInterval = 15 * time.Second // between two polls of the loops
+	askTimeout   = 2 * time.Second  // for one answer of a loop
 )
 
 // Telemetry returns the handler of probes and metrics.
@@ -36,11 +34,11 @@ func (s *Server) Telemetry() http.Handler {
 	return withChecks(mux)
 }
 
-// check is one line of a probe; an empty problem means that it passed.
+// check is one line of a probe. An empty problem means that the check passed.
 type check struct{ name, problem string }
 
-// live checks that every loop answered within the last minute. It never asks
-// how a registry is: a restart would lose the last good state and repair nothing.
+// live checks that every loop answered within maxSilence. It ignores the state of
+// registries: a restart would lose the last good state and repair nothing.
 func (rep *reporter) live(context.Context) []check {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
@@ -55,8 +53,8 @@ func (rep *reporter) live(context.Context) []check {
 	return checks
 }
 
-// startup checks that the process is built and its loops run, without regard
-// to registries: one that is down at the start must not make the kubelet kill us.
+// startup checks that every loop runs. It ignores the state of registries: a registry that
+// is down at the start must not make the kubelet kill the process.
 func (rep *reporter) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
 	targets := rep.current().targets
@@ -70,13 +68,14 @@ func (rep *reporter) startup(ctx context.Context) []check {
 	return checks
 }
 
-// ready checks that there is a state to work with: each source was complete
-// once, each target was listed once and none refuses us. What was true once
-// stays so: an outage afterwards is shown by status, not here.
+// ready checks that each source was complete once, that each target was listed once, and
+// that every target may be written. A check of a source or target that passed once keeps
+// passing: status shows later outages, not the probe.
 func (rep *reporter) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, in := range rep.current().inputs {
-		checks = append(checks, rep.checkOnce("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
+		synced := in.Table.Summary().Synced
+		checks = append(checks, rep.checkOnce("source/"+in.Name, synced, "no complete snapshot yet", in.State().LastError))
 	}
 	for _, t := range rep.current().targets {
 		st := t.summary()
@@ -86,28 +85,29 @@ func (rep *reporter) ready(context.Context) []check {
 	}
 	if rep.opts.Replicas != nil {
 		r := rep.opts.Replicas()
-		checks = append(checks, rep.checkOnce("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
+		problem := cmp.Or(r.LastError, "a target is not read yet, or this replica leads it and has not written it yet")
+		checks = append(checks, rep.checkOnce("replicas", r.Ready, problem, ""))
 	}
 	return checks
 }
 
-// once returns a check that passes for good once it did: passes is whether it does now, and
-// why says more of its problem.
-func (rep *reporter) checkOnce(name string, passes bool, problem, why string) check {
+// checkOnce returns a check that passes if it passes now or passed before. Otherwise its
+// problem ends with the cause, if there is one.
+func (rep *reporter) checkOnce(name string, passes bool, problem, cause string) check {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
 	rep.passed[name] = rep.passed[name] || passes
 	switch {
 	case rep.passed[name]:
 		return check{name: name}
-	case why != "":
-		problem += ": " + why
+	case cause != "":
+		problem += ": " + cause
 	}
 	return check{name, problem}
 }
 
-// answer writes a probe's checks as the kube-apiserver does: all of them if
-// asked to be verbose or if one failed.
+// writeProbe writes the checks of a probe as the kube-apiserver does: only ok, or all checks
+// if the request is verbose or a check failed.
 func writeProbe(w http.ResponseWriter, r *http.Request, probe string, checks []check) {
 	var text strings.Builder
 	failed := false
@@ -134,11 +134,12 @@ func writeProbe(w http.ResponseWriter, r *http.Request, probe string, checks []c
 	_, _ = w.Write([]byte(text.String()))
 }
 
+// pollLoops polls the loops and the audit file until ctx ends.
 func (rep *reporter) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		_ = rep.opts.Audit.Check() // its error is a condition
+		_ = rep.opts.Audit.Check() // a condition shows its error
 		targets := rep.current().targets
 		for i, err := range rep.askLoops(ctx, targets) {
 			if err != nil && ctx.Err() == nil {

@@ -13,16 +13,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A reporter answers what the bridge is doing, from its loops and tables.
+// A reporter reports what the bridge is doing, from its loops and tables. It is safe for
+// concurrent use.
 type reporter struct {
-	opts    Options // but for Owner, Inputs and Targets
+	// Immutable.
+	opts    Options // without Owner, Inputs and Targets: see deployment
 	started time.Time
 
+	// Guarded by mu.
 	mu         sync.Mutex
 	deployment deployment
-	answered   map[string]time.Time    // when each loop last answered, by target
-	since      map[Condition]time.Time // when each condition began, by its key
-	passed     map[string]bool         // checks of ready that passed once, by name
+	answered   map[string]time.Time    // when each loop last answered, by the name of its target
+	since      map[Condition]time.Time // when each present condition began, by its key
+	passed     map[string]bool         // the checks of ready that passed once, by name
 }
 
 func newReporter(o Options) *reporter {
@@ -31,15 +34,15 @@ func newReporter(o Options) *reporter {
 	return rep
 }
 
-// shown is what a reload replaces.
+// A deployment is the part of the options that a reload replaces. It is immutable.
 type deployment struct {
 	owner   string
 	inputs  []Input
 	targets []Target
 }
 
-// Show replaces what is reported, after the configuration was reloaded. What was ready
-// once stays so under its name.
+// Show replaces what is reported after a reload of the configuration. Sources and targets
+// that were ready remain so if they keep their names.
 func (rep *reporter) Show(owner string, inputs []Input, targets []Target) {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
@@ -55,18 +58,20 @@ func (rep *reporter) Show(owner string, inputs []Input, targets []Target) {
 	}
 }
 
+// current returns the present deployment.
 func (rep *reporter) current() deployment {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
 	return rep.deployment
 }
 
-// alive asks a loop whether it answers, and records when it did.
+// askLoop waits until a loop answers, and records the time. It returns an error if the loop
+// does not answer within askTimeout.
 func (rep *reporter) askLoop(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
-		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
+		return fmt.Errorf("loop of target %s does not answer: %w", t.Name, err)
 	}
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
@@ -74,29 +79,30 @@ func (rep *reporter) askLoop(ctx context.Context, t Target) error {
 	return nil
 }
 
-// ask asks all loops at the same time whether they answer, and returns the errors in
-// their order: one that is silent delays none of the others.
+// askLoops asks all loops at the same time, so that a silent loop does not delay the
+// others. It returns an error, or nil, for each target.
 func (rep *reporter) askLoops(ctx context.Context, targets []Target) []error {
 	errs := make([]error, len(targets))
-	var asking sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, t := range targets {
-		asking.Go(func() { errs[i] = rep.askLoop(ctx, t) })
+		wg.Go(func() { errs[i] = rep.askLoop(ctx, t) })
 	}
-	asking.Wait()
+	wg.Wait()
 	return errs
 }
 
 func (t Target) summary() bridge.Status { return t.complete(t.Loop.Summary()) }
 
-// named returns a status of a loop as that of a target.
+// complete returns the status of the target's loop with the name of the target and, as its
+// last error, the reason why the target may not be written.
 func (t Target) complete(st bridge.Status) bridge.Status {
 	st.Target = cmp.Or(st.Target, t.Name)
 	st.LastError = cmp.Or(t.State().Refused, st.LastError)
 	return st
 }
 
-// Overview returns the state of sources and loops, in numbers. It waits for no loop, and
-// costs the same however much they hold.
+// Overview returns the state of sources and loops in numbers. It waits for no loop, and its
+// cost does not depend on the number of services.
 func (rep *reporter) Overview() Overview {
 	now := time.Now()
 	o := Overview{Time: now, Owner: rep.current().owner, Version: rep.opts.Version}
@@ -131,8 +137,8 @@ func (s TargetState) connection(now time.Time) Connection {
 	return Connection{Up: s.Connected, Reconnects: s.Reconnects, LastContact: s.Since}.heardAt(s.Heard, now)
 }
 
-// heardAt returns a connection with the time of the last contact where it is up: when the
-// registry was heard, or now where its client makes sure of that every few seconds.
+// heardAt returns the connection with the last contact if it is up. This is when the
+// registry was heard, or now if its client checks the connection every few seconds.
 func (c Connection) heardAt(heard, now time.Time) Connection {
 	if c.Up {
 		c.LastContact = cmp.Or(heard, now)
@@ -140,8 +146,8 @@ func (c Connection) heardAt(heard, now time.Time) Connection {
 	return c
 }
 
-// statuses returns what every loop shows that answers; of one that does not there
-// is that as its last error.
+// statuses returns the status of each loop. If a loop does not answer, its status has only
+// that as its last error.
 func (rep *reporter) statuses(ctx context.Context) []bridge.Status {
 	targets := rep.current().targets
 	all := make([]bridge.Status, len(targets))
@@ -156,32 +162,33 @@ func (rep *reporter) statuses(ctx context.Context) []bridge.Status {
 	return all
 }
 
+// sourceOf returns the state of a source.
 func sourceOf(in Input) Source {
-	known, sum := in.Table.Certainty(), in.Table.Summary()
+	certainty, sum := in.Table.Certainty(), in.Table.Summary()
 	src := Source{
-		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: sum.Services,
+		Name: in.Name, Kind: in.Kind, Synced: certainty.Synced, Services: sum.Services,
 		Endpoints: make(map[string]int), Skipped: skippedInputs(in.Table), SourceState: in.State(),
 	}
-	if known.Stale != nil {
-		src.Stale = known.Stale.Error()
+	if certainty.Stale != nil {
+		src.Stale = certainty.Stale.Error()
 	}
-	for scope, err := range known.Unknown {
+	for scope, err := range certainty.Unknown {
 		if src.Unknown == nil {
-			src.Unknown = make(map[string]string, len(known.Unknown))
+			src.Unknown = make(map[string]string, len(certainty.Unknown))
 		}
 		src.Unknown[scope] = err.Error()
 	}
 	for health, n := range sum.Endpoints {
 		if n > 0 {
-			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
+			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // a small index
 		}
 	}
 	src.LastContact = src.connection(time.Now()).LastContact
 	return src
 }
 
-// omitted returns all inputs that a source leaves out, and skipped those that a person
-// did not ask to be left out.
+// omittedInputs returns all inputs that a source leaves out, also those that the
+// configuration excludes.
 func omittedInputs(t *registry.Table) []Skipped {
 	reasons := make(map[string]string)
 	for input, o := range t.Omitted() {
@@ -190,6 +197,8 @@ func omittedInputs(t *registry.Table) []Skipped {
 	return sortedByInput(reasons)
 }
 
+// skippedInputs returns the inputs that a source leaves out though the configuration does
+// not exclude them.
 func skippedInputs(t *registry.Table) []Skipped { return sortedByInput(t.Skipped()) }
 
 func sortedByInput(reasons map[string]string) []Skipped {
@@ -200,6 +209,7 @@ func sortedByInput(reasons map[string]string) []Skipped {
 	return all
 }
 
+// servicesOf returns the services of all loops, ordered by their cursors.
 func servicesOf(owner string, all []bridge.Status) []Service {
 	list := []Service{}
 	for _, st := range all {
@@ -211,7 +221,8 @@ func servicesOf(owner string, all []bridge.Status) []Service {
 	return list
 }
 
-// cursor orders services and says where a page ends. No part can hold a NUL.
+// cursor returns the position of a service in a list of pages. None of its parts contains
+// a NUL.
 func (s Service) cursor() string {
 	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.Service)
 }

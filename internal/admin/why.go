@@ -18,16 +18,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Why returns what is known of a service. The query is a service's name as its
-// registry has it, its host or cluster in the mesh, an interface or a service
-// key, the address of an entry that is held or stays for another reason, or the id
-// of a hold. Where nothing has that name it may be a part: an application, a host
-// alone, or the address of an endpoint.
+// Why returns everything that is known of a service. The query is one of:
+//
+//   - the name of the service in its registry, or its host or cluster in the mesh
+//   - an interface or a service key
+//   - the address of an entry that is held, kept or in conflict
+//   - the id of a hold
+//
+// If nothing has that name, the query may be an application, a host without a port, or
+// the address of an endpoint.
 func (rep *reporter) Why(ctx context.Context, query string) Why {
-	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // as istioctl shows it
+	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // a cluster, as istioctl prints it
 		query = c.HostAddress().String()
 	}
-	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
+	why := Why{
+		Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{},
+		Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{},
+	}
 	all := rep.statuses(ctx)
 	conditions := rep.conditions(all, nil)
 	names := rep.matchingServices(all, query, fullNames)
@@ -43,8 +50,8 @@ func (rep *reporter) Why(ctx context.Context, query string) Why {
 		}
 	}
 	for i, st := range all {
-		stays, isAbout := groupsAt(st, query), groupMatcher(query)
-		all[i] = st.Find(names, func(g registry.Group) bool { return stays[g] || isAbout(g) })
+		withAddress, hasName := groupsAt(st, query), groupMatcher(query)
+		all[i] = st.Find(names, func(g registry.Group) bool { return withAddress[g] || hasName(g) })
 	}
 	why.Services, why.Holds, why.Conflicts = servicesOf(rep.current().owner, all), holdsOf(all), conflictsOf(all)
 	for _, st := range all {
@@ -58,9 +65,11 @@ func (rep *reporter) Why(ctx context.Context, query string) Why {
 	return why
 }
 
-// matchingServices returns the services that a query means: by one of their names, or by
-// that of a group that they claim in.
-func (rep *reporter) matchingServices(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+// matchingServices returns the services that a query names: by one of the names that
+// namesOf returns, or by the name of a group with their entries.
+func (rep *reporter) matchingServices(
+	all []bridge.Status, query string, namesOf func(*registry.Service) []string,
+) map[registry.Name]bool {
 	names, isGroup := make(map[registry.Name]bool), groupMatcher(query)
 	for sv := range rep.knownServices(all) {
 		if slices.Contains(namesOf(sv), query) {
@@ -77,8 +86,8 @@ func (rep *reporter) matchingServices(all []bridge.Status, query string, namesOf
 	return names
 }
 
-// knownServices yields the services that sources report and, by name alone, those that
-// only targets know any more.
+// knownServices yields the services that sources report and the services of targets. Of
+// the latter, only the name is known.
 func (rep *reporter) knownServices(all []bridge.Status) iter.Seq[*registry.Service] {
 	return func(yield func(*registry.Service) bool) {
 		for _, in := range rep.current().inputs {
@@ -99,11 +108,11 @@ func (rep *reporter) knownServices(all []bridge.Status) iter.Seq[*registry.Servi
 	}
 }
 
-// at returns the groups of a target with an entry at an address that is held, stays for
-// another reason or is in conflict, and those of the hold that a query is the id of.
+// groupsAt returns the groups of a target in which an entry with the queried address is held,
+// kept or in conflict. If the query is the id of a hold, it returns the groups of the hold.
 func groupsAt(st bridge.Status, query string) map[registry.Group]bool {
 	groups := make(map[registry.Group]bool)
-	look := func(in []registry.Group, entries []string) {
+	addMentioned := func(in []registry.Group, entries []string) {
 		for _, e := range entries {
 			if !mentions(e, query) {
 				continue
@@ -114,16 +123,16 @@ func groupsAt(st bridge.Status, query string) map[registry.Group]bool {
 		}
 	}
 	for _, h := range st.Holds {
-		look(h.Groups, h.Entries)
+		addMentioned(h.Groups, h.Entries)
 		for _, g := range h.Groups {
 			groups[g] = groups[g] || h.ID == query
 		}
 	}
 	for _, sv := range st.Services {
-		look(sv.Groups, sv.Left)
+		addMentioned(sv.Groups, sv.Left)
 	}
 	for _, k := range st.Kept {
-		look(k.Groups, k.Keys)
+		addMentioned(k.Groups, k.Keys)
 	}
 	for _, c := range st.Conflicts {
 		groups[c.Group] = groups[c.Group] || mentions(c.Key, query)
@@ -131,13 +140,13 @@ func groupsAt(st bridge.Status, query string) map[registry.Group]bool {
 	return groups
 }
 
-// mentions reports whether a text has an address, as host:port, and not as a part of
-// another address.
+// mentions reports whether a text contains an address (host:port) that is not a part of a
+// longer address.
 func mentions(text, address string) bool {
-	if _, is := hostOf(address); !is {
+	if _, ok := hostOf(address); !ok {
 		return false
 	}
-	inAddress := func(r rune) bool {
+	isPartOfHost := func(r rune) bool {
 		return r == '.' || r == '-' || r == ':' || unicode.IsLetter(r) || unicode.IsDigit(r)
 	}
 	for {
@@ -148,14 +157,15 @@ func mentions(text, address string) bool {
 		before, _ := utf8.DecodeLastRuneInString(text[:i])
 		text = text[i+len(address):]
 		after, _ := utf8.DecodeRuneInString(text)
-		if !inAddress(before) && !unicode.IsDigit(after) {
+		if !isPartOfHost(before) && !unicode.IsDigit(after) {
 			return true
 		}
 	}
 }
 
-// fullNames returns the names that mean a service and nothing else, and those of
-// what it provides. Of one that only targets know any more, its own name says that.
+// fullNames returns the names of a service that no other service has, and the interfaces
+// and service keys that it provides. If only targets know the service, its name may be a
+// service key.
 func fullNames(sv *registry.Service) []string {
 	names := []string{string(sv.Name)}
 	native := string(sv.Name[strings.LastIndexByte(string(sv.Name), '/')+1:])
@@ -168,12 +178,12 @@ func fullNames(sv *registry.Service) []string {
 	return names
 }
 
-// shortNames returns the parts of a service's name by which people call it, and
-// where it is.
+// shortNames returns the parts of a service's name that operators use, and the addresses
+// of its endpoints.
 func shortNames(sv *registry.Service) []string {
 	name := string(sv.Name)
 	names := []string{name[strings.LastIndexByte(name, '/')+1:]}
-	if host, isHost := hostOf(name); isHost {
+	if host, ok := hostOf(name); ok {
 		label, _, _ := strings.Cut(host, ".")
 		names = append(names, host, label)
 	}
@@ -186,6 +196,7 @@ func shortNames(sv *registry.Service) []string {
 	return names
 }
 
+// hostOf returns the host of host:port.
 func hostOf(address string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -195,8 +206,7 @@ func hostOf(address string) (host string, ok bool) {
 	return host, err == nil
 }
 
-// similarServices returns the services whose names are nearest to a query of which nothing
-// is known.
+// similarServices returns the services with names similar to a query that matches nothing.
 func (rep *reporter) similarServices(ctx context.Context, query string) []string {
 	var names []alias
 	for sv := range rep.knownServices(rep.statuses(ctx)) {
@@ -207,9 +217,9 @@ func (rep *reporter) similarServices(ctx context.Context, query string) []string
 	return nearest(query, names)
 }
 
-// passes reports whether a condition is of a source or target that the service
-// passes. One that no source reports may come from any, and one that is in no
-// target yet may go to any.
+// concerns reports whether a condition belongs to a source or target of the service. If no
+// source reports the service, it may belong to any source. If the service is in no target,
+// it may belong to any target.
 func (w *Why) concerns(c Condition) bool {
 	switch c.Direction {
 	case OfSource:
@@ -223,20 +233,20 @@ func (w *Why) concerns(c Condition) bool {
 	}
 }
 
-// about returns whether a group is what a query names: by its name, in full or,
-// if one of the two is a service key and the other not, by the interface. A
-// host may have its port.
+// groupMatcher returns a function that reports whether a query names a group: by its name
+// or, if only one of the two is a service key, by the interface. A host may have its port.
 func groupMatcher(query string) func(registry.Group) bool {
-	asked, noKey := naming.ParseServiceKey(query)
+	queriedKey, errKey := naming.ParseServiceKey(query)
 	host, isHost := hostOf(query)
 	return func(g registry.Group) bool {
 		if g.Name == query || isHost && g.Name == host || strings.HasSuffix(query, g.Name) && g.String() == query {
 			return true
 		}
-		if noKey == nil {
-			return g.Name == asked.Interface
+		if errKey == nil {
+			return g.Name == queriedKey.Interface
 		}
-		if label, _, _ := strings.Cut(g.Name, "."); g.Kind == serviceentry.Kind && label == query { // of a plain name, though its source forgot it
+		label, _, _ := strings.Cut(g.Name, ".")
+		if g.Kind == serviceentry.Kind && label == query { // the host of a plain name
 			return true
 		}
 		key, err := naming.ParseServiceKey(g.Name)
@@ -244,7 +254,8 @@ func groupMatcher(query string) func(registry.Group) bool {
 	}
 }
 
-// subjects returns what the events that matter here are about.
+// subjects returns the subjects of events about the service: its names, its groups and its
+// holds.
 func (w *Why) subjects(names map[registry.Name]bool) map[string]bool {
 	all := make(map[string]bool)
 	for name := range names {
@@ -262,20 +273,25 @@ func (w *Why) subjects(names map[registry.Name]bool) map[string]bool {
 	return all
 }
 
+// empty reports whether the query matched nothing.
 func (w *Why) empty() bool {
 	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept)+len(w.Skipped) == 0
 }
 
+// seenIn returns the named services as a source reports them.
 func seenIn(in Input, names map[registry.Name]bool) []Seen {
-	rows, known := in.Table.Snapshot()
+	rows, certainty := in.Table.Snapshot()
 	found := []Seen{}
 	for name := range names {
 		sv := rows[name]
 		if sv == nil {
 			continue
 		}
-		seen := Seen{Source: in.Name, Service: name, Keys: serviceKeys(sv.Interfaces), Attributes: redact.Map(sv.Attributes), Endpoints: endpointsOf(sv)}
-		if err := known.Of(name); err != nil {
+		seen := Seen{
+			Source: in.Name, Service: name, Keys: serviceKeys(sv.Interfaces),
+			Attributes: redact.Map(sv.Attributes), Endpoints: endpointsOf(sv),
+		}
+		if err := certainty.Of(name); err != nil {
 			seen.Unknown = err.Error()
 		}
 		found = append(found, seen)
@@ -292,7 +308,7 @@ func serviceKeys(interfaces []registry.Interface) []string {
 	return list
 }
 
-// key returns the service key of an interface: providers:name:version:group.
+// serviceKey returns the service key of an interface: providers:name:version:group.
 func serviceKey(i registry.Interface) string {
 	return strings.Join([]string{"providers", i.Name, i.Version, i.Group}, ":")
 }
@@ -312,29 +328,30 @@ func endpointsOf(sv *registry.Service) []Endpoint {
 	return list
 }
 
-// alias is a text that may have been meant, and the name of the service or hold.
+// An alias is one of the texts by which a service or hold can be queried, and its name.
 type alias struct{ text, name string }
 
+// maxSuggestions is how many names a suggestion has, at most.
 const maxSuggestions = 3
 
-// nearest returns the names whose texts are closest to what was asked for: those
-// that have it in them, and those that a few slips of the keyboard lead to.
-func nearest(asked string, all []alias) []string {
+// nearest returns the names whose texts are most similar to a query: those that contain it,
+// and those that differ from it by a few typing errors.
+func nearest(query string, all []alias) []string {
 	type near struct {
 		name     string
 		distance int
 	}
 	var list []near
-	most := max(2, len(asked)/4)
+	maxDistance := max(2, len(query)/4)
 	for _, a := range all {
-		d := most + 1
+		d := maxDistance + 1
 		switch {
-		case asked != "" && strings.Contains(a.text, asked):
+		case query != "" && strings.Contains(a.text, query):
 			d = 1
-		case max(len(a.text), len(asked))-min(len(a.text), len(asked)) <= most:
-			d = naming.Distance(a.text, asked)
+		case max(len(a.text), len(query))-min(len(a.text), len(query)) <= maxDistance:
+			d = naming.Distance(a.text, query)
 		}
-		if d <= most {
+		if d <= maxDistance {
 			list = append(list, near{a.name, d})
 		}
 	}
@@ -348,6 +365,7 @@ func nearest(asked string, all []alias) []string {
 	return names
 }
 
+// didYouMean returns a question that suggests names, or an empty text if there are none.
 func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
