@@ -38,12 +38,12 @@ func TestClient_InvalidFile(t *testing.T) {
 	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs") // of its own file, which is right
 	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not say whose bridge is meant; give --owner or --admin")
 	byDefault := do(t, "status", "-f", cut) // who listens at the default ports of this machine is not this test's
-	byDefault.want(t, byDefault.code, "warning: ", "cut.yaml", "asking at 127.0.0.1:9901, which is the default")
+	byDefault.want(t, byDefault.code, "warning: ", "cut.yaml", "using the default address 127.0.0.1:9901")
 	byDefault = do(t, "healthcheck", "-f", cut)
 	if byDefault.code != exitOK {
 		byDefault.want(t, exitUnreachable, "9902")
 	}
-	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "admin.address, and not telemetry.address")
+	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "use admin.address instead of telemetry.address")
 	do(t, "status", "-f", file, "--timeout", "5").want(t, exitUsage, `"5"`, "write it with its unit, as in 5s")
 	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
 }
@@ -59,13 +59,13 @@ func TestClient_ForeignOwner(t *testing.T) {
 	const says = `the bridge that runs here has owner "shop"; `
 	for _, command := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {
 		r := do(t, append(command, "-f", other)...)
-		r.want(t, exitUsage, says, `bank.yaml says owner "bank"; name that bridge's configuration with --config, or give --owner`)
+		r.want(t, exitUsage, says, `bank.yaml has owner "bank"; use that bridge's configuration with --config, or set --owner`)
 		if r.out != "" {
 			t.Errorf("%s shows %s", command[0], r.out)
 		}
 	}
 	do(t, "status", "-f", other, "--owner", "shop").want(t, exitOK, "owner shop")
-	do(t, "status", "-f", file, "--owner", "bank").want(t, exitUsage, says+"give --owner of the bridge that is meant")
+	do(t, "status", "-f", file, "--owner", "bank").want(t, exitUsage, says+"set --owner to the owner of the bridge that you mean")
 }
 
 // What holds prints is pasted into a shell.

@@ -81,8 +81,8 @@ func TestPreflight_DeniedPassword(t *testing.T) {
 		password, remedy string
 	}{
 		"denied":           {func(good string) string { return good }, "wrong", "fix: check username and passwordFile"},
-		"the gRPC port":    {above, "secret", "fix: the port speaks no HTTP"},
-		"nobody listens":   {func(string) string { return "http://127.0.0.1:1" }, "secret", "fix: nobody listens at that port"},
+		"the gRPC port":    {above, "secret", "fix: the port does not speak HTTP"},
+		"nobody listens":   {func(string) string { return "http://127.0.0.1:1" }, "secret", "fix: nothing listens at that port"},
 		"version 3":        {func(string) string { return broken.URL }, "wrong", "fix: check username and passwordFile"},
 		"another's server": {func(string) string { return web.URL }, "secret", "fix: check nacos.servers"},
 	} {

@@ -10,24 +10,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// StorageErrors returns what is wrong with the files that the process writes. It runs
-// without them, so that none of it keeps it from starting.
+// StorageErrors returns an error for each directory in which the process cannot write a
+// file. These errors are only warnings, because the process also runs without these files.
 func StorageErrors(cfg *config.Config) config.Errors {
 	var errs config.Errors
 	if dir := cfg.State.Dir; dir != "" {
 		if err := tryDir(dir); err != nil {
-			errs = append(errs, cfg.ErrorAt("state.dir", "what is served cannot be kept there: %v", err))
+			errs = append(errs, cfg.ErrorAt("state.dir", "the records of what is served cannot be written there: %v", err))
 		}
 	}
 	if file := cfg.Audit.File; file != "" {
 		if err := tryDir(filepath.Dir(file)); err != nil {
-			errs = append(errs, cfg.ErrorAt("audit.file", "decisions cannot be kept there: %v", err))
+			errs = append(errs, cfg.ErrorAt("audit.file", "decisions cannot be written there: %v", err))
 		}
 	}
 	return errs
 }
 
-// tryDir writes a byte: a disk that is full takes files without any.
+// tryDir writes a file with one byte, because even a full disk accepts empty files. It
+// removes the file.
 func tryDir(dir string) error {
 	f, err := os.CreateTemp(dir, ".xds-bridge-try-*")
 	if err != nil {
@@ -37,11 +38,11 @@ func tryDir(dir string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 }
 
-// CheckStorage judges what StorageErrors finds.
+// CheckStorage returns a check that warns of each error of StorageErrors.
 func CheckStorage(cfg *config.Config) func(context.Context, *Findings) {
 	return func(_ context.Context, f *Findings) {
 		for _, e := range StorageErrors(cfg) {
-			f.Warn("storage", e.Error(), "make the directory, give this user the right to write there, or free space on its disk")
+			f.Warn("storage", e.Error(), "create the directory, allow this user to write there, or free space on its disk")
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package client asks a running bridge: its status API as package admin serves it, and its
-// probes.
+// Package client calls the API and the probes of a running bridge, which package admin
+// serves.
 package client
 
 import (
@@ -22,47 +22,49 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// A Client asks the status API of a running bridge.
+// A Client calls the API of a running bridge. It is safe for concurrent use if its fields
+// do not change.
 type Client struct {
-	Owner  string // of the bridge that is meant; empty: of any
-	Remedy string // what to do if a bridge of another owner answers
+	Owner  string // only a bridge of this owner answers; empty: any
+	Remedy string // what to do if a bridge of another owner runs there
 
 	scheme, host string // of the URL
-	token        string // that each request bears; empty: none
+	token        string // of each request; empty: none
 	http         http.Client
 }
 
-// Options say which running bridge is meant.
+// Options select a running bridge.
 type Options struct {
-	Address  string // of its status API; empty: as the configuration says
-	Owner    string // empty: as the configuration says
-	AnyOwner bool   // if no owner is given it may be any
+	Address  string // of its API; empty: from the configuration
+	Owner    string // empty: from the configuration, unless AnyOwner is set
+	AnyOwner bool   // without Owner, a bridge of any owner may answer
 	Timeout  time.Duration
 }
 
-// Find finds the running bridge by the options or by a configuration, of which only
-// the address of the bridge has to be valid. A bridge of another owner does not answer.
-// It remarks on settings that it cannot read.
+// Find returns a client of the running bridge that the options or a configuration select.
+// Of the configuration, only the address of the bridge must be valid. Find passes a warning
+// about settings that it cannot read to remark.
 func Find(file string, env config.Lookup, o Options, remark func(format string, args ...any)) (*Client, error) {
-	access, wrong, err := config.ReadAccess(file, env)
+	access, invalid, err := config.ReadAccess(file, env)
 	address, settings := o.Address, access.Admin
-	if wrong := wrong.Under("admin"); len(wrong) > 0 {
-		err, settings = wrong, config.Admin{}
+	if errs := invalid.Under("admin"); len(errs) > 0 {
+		err, settings = errs, config.Admin{}
 	}
 	if address == "" {
 		if err != nil {
 			return nil, err
 		}
 		if address = settings.Address; address == "" || address == "off" {
-			return nil, cause.Usagef("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", file)
+			return nil, cause.Usagef("%s: admin.address is off, so the bridge has no status API; "+
+				"set admin.address, or set the address of another bridge with --admin", file)
 		}
-		if unread := wrong.Under(""); len(unread) > 0 {
-			remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
+		if unread := invalid.Under(""); len(unread) > 0 {
+			remark("warning: %s; using the default address %s", unread.Error(), address)
 		}
 	}
 	var secure *admin.Secure
 	if settings.TLS != nil {
-		secure = &admin.Secure{} // as the server's, which holds what only the server reads
+		secure = &admin.Secure{} // only the server needs its contents
 	}
 	if err := admin.CheckAddress(address, secure); err != nil {
 		return nil, cause.Usagef("--admin: %w", err)
@@ -71,20 +73,21 @@ func Find(file string, env config.Lookup, o Options, remark func(format string, 
 	if err != nil {
 		return nil, err
 	}
-	c.Owner, c.Remedy = o.Owner, "give --owner of the bridge that is meant"
+	c.Owner, c.Remedy = o.Owner, "set --owner to the owner of the bridge that you mean"
 	if o.Owner == "" && !o.AnyOwner {
 		c.Owner = access.Owner
-		c.Remedy = file + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
+		c.Remedy = file + " has owner " + strconv.Quote(access.Owner) +
+			"; use that bridge's configuration with --config, or set --owner"
 	}
 	return c, nil
 }
 
-// maxAnswer is more than the status of 100,000 services.
+// maxAnswer is the limit of an answer. The status of 100,000 services is shorter.
 const maxAnswer = 256 << 20
 
-// New returns a client for host:port or unix:/path, which speaks TLS and bears the
-// token if the settings have them. It follows no redirect: nobody but the bridge is to see
-// what it sends.
+// New returns a client for host:port or unix:/path. It uses the TLS and the token of the
+// settings, if there are any. It does not follow redirects, so that only the bridge receives
+// the token.
 func New(address string, settings config.Admin, timeout time.Duration) (*Client, error) {
 	transport := &http.Transport{}
 	c := &Client{scheme: "http", host: address, http: withoutRedirects(transport)}
@@ -110,41 +113,44 @@ func New(address string, settings config.Admin, timeout time.Duration) (*Client,
 	return c, nil
 }
 
-// Status returns all that the bridge knows and does.
+// Status returns the state of the bridge.
 func (c *Client) Status(ctx context.Context) (d admin.Document, err error) {
 	return d, c.ask(ctx, http.MethodGet, "/api/v1/status", &d)
 }
 
-// Why returns the whole chain of a service.
+// Why returns everything that the bridge knows of a service.
 func (c *Client) Why(ctx context.Context, service string) (w admin.Why, err error) {
 	return w, c.ask(ctx, http.MethodGet, "/api/v1/services/"+url.PathEscape(service), &w)
 }
 
-// Holds returns the deletions that are held back.
+// Holds returns the holds of all targets.
 func (c *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error) {
 	return p, c.ask(ctx, http.MethodGet, "/api/v1/holds", &p)
 }
 
-// Events returns the events after that of a number.
+// Events returns the events with a higher number than after.
 func (c *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
 	return p, c.ask(ctx, http.MethodGet, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
 }
 
-// Decide lets the deletions of a hold go ahead, or keeps them back: the action is approve
-// or deny.
+// Decide approves or denies a hold. The action is approve or deny.
 func (c *Client) Decide(ctx context.Context, action, hold string) (d admin.Decision, err error) {
 	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/"+action, &d)
 }
 
-// Reload has the bridge read its configuration again.
+// Reload makes the bridge read its configuration again.
 func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
 	return r, c.ask(ctx, http.MethodPost, "/api/v1/reload", &r)
 }
 
+// withoutRedirects returns an HTTP client that does not follow redirects.
 func withoutRedirects(t http.RoundTripper) http.Client {
-	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stop := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return http.Client{Transport: t, CheckRedirect: stop}
 }
 
+// ask sends a request and decodes the answer into a value. It returns the problem of the
+// answer as an error with its cause.
 func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, http.NoBody)
 	if err != nil {
@@ -158,7 +164,7 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	if c.Owner != "" {
 		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
-	a, err := do(c.http, req, "admin.address")
+	a, err := send(c.http, req, "admin.address")
 	if err != nil {
 		return err
 	}
@@ -166,19 +172,21 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 		return c.problem(req.URL.Path, a)
 	}
 	if err := json.Unmarshal(a.body, into); err != nil {
-		return cause.Unreachablef("%s does not answer as a bridge does: %w", c.host, err)
+		return cause.Unreachablef("%s: the answer is not that of a bridge: %w", c.host, err)
 	}
 	return nil
 }
 
+// An answer is a response with its body.
 type answer struct {
 	code   int
 	status string
 	body   []byte
 }
 
-// do sends a request to the running bridge, whose address is in a setting.
-func do(client http.Client, req *http.Request, setting string) (answer, error) {
+// send sends a request to the running bridge. The setting with its address is for the
+// remedy of an error.
+func send(client http.Client, req *http.Request, setting string) (answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, cause.Unreachablef("%w; is the bridge running, and is this its %s?", err, setting)
@@ -191,6 +199,7 @@ func do(client http.Client, req *http.Request, setting string) (answer, error) {
 	return answer{resp.StatusCode, resp.Status, body}, nil
 }
 
+// problem returns the error of an answer, with its cause.
 func (c *Client) problem(path string, a answer) error {
 	p := admin.Problem{}
 	if json.Unmarshal(a.body, &p) != nil || p.Error == "" {
@@ -201,30 +210,31 @@ func (c *Client) problem(path string, a answer) error {
 	case a.code == http.StatusPreconditionFailed:
 		return cause.Usagef("%s: %w; %s", c.host, err, c.Remedy)
 	case a.code == http.StatusNotFound && !json.Valid(a.body):
-		return cause.Unreachablef("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
+		return cause.Unreachablef("%s has no status API: %w; use admin.address instead of telemetry.address", c.host, err)
 	case a.code == http.StatusNotFound, a.code == http.StatusConflict:
 		return cause.New(cause.Findings, err)
 	}
 	return cause.Unreachablef("%s: %w", path, err)
 }
 
-// HealthOptions say which probe of the running bridge is asked.
+// HealthOptions select a probe of a running bridge.
 type HealthOptions struct {
-	Address string // of its probes; empty: as the configuration says
-	Ready   bool   // ask /readyz in place of /livez
+	Address string // of its probes; empty: from the configuration
+	Ready   bool   // /readyz instead of /livez
 	Timeout time.Duration
 }
 
-// Health asks a probe of the running bridge and returns its answer. A configuration names
-// the bridge unless the options do.
+// Health returns the answer of a probe of the running bridge that the options or a
+// configuration select. A probe that fails is an error with the cause Findings.
 func Health(ctx context.Context, file string, env config.Lookup, o HealthOptions) (string, error) {
-	address, err := probes(file, env, o)
+	address, err := probeAddress(file, env, o)
 	if err != nil {
 		return "", err
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", cause.Usagef("telemetry.address %q: no probes there; set host:port, or name another with --telemetry", address)
+		return "", cause.Usagef("telemetry.address %q: no probes there; "+
+			"set host:port, or another address with --telemetry", address)
 	}
 	if host == "" || host == "0.0.0.0" || host == "::" {
 		host = "127.0.0.1"
@@ -237,9 +247,9 @@ func Health(ctx context.Context, file string, env config.Lookup, o HealthOptions
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+probe, nil)
 	if err != nil {
-		return "", cause.Usagef("telemetry address: %w", err)
+		return "", cause.Usagef("telemetry.address: %w", err)
 	}
-	a, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
+	a, err := send(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
 	text := strings.TrimSpace(string(a.body))
 	if err == nil && a.code != http.StatusOK {
 		return "", cause.New(cause.Findings, fmt.Errorf("%s: %s", probe, text))
@@ -247,13 +257,14 @@ func Health(ctx context.Context, file string, env config.Lookup, o HealthOptions
 	return text, err
 }
 
-func probes(file string, env config.Lookup, o HealthOptions) (string, error) {
+// probeAddress returns the address of the probes, from the options or the configuration.
+func probeAddress(file string, env config.Lookup, o HealthOptions) (string, error) {
 	if o.Address != "" {
 		return o.Address, nil
 	}
-	access, wrong, err := config.ReadAccess(file, env)
-	if wrong := wrong.Under("telemetry"); len(wrong) > 0 {
-		err = wrong
+	access, invalid, err := config.ReadAccess(file, env)
+	if errs := invalid.Under("telemetry"); len(errs) > 0 {
+		err = errs
 	}
 	return access.Telemetry.Address, err
 }
