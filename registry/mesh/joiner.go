@@ -12,8 +12,8 @@ import (
 )
 
 // joiner joins the reports of several goroutines, one update at a time, and updates the table.
-// It has no goroutine: apply runs on those of the xDS client, the mapping reader and the
-// Source.
+// It has no goroutine: apply runs on the goroutines of the xDS client, the mapping reader and
+// the Source.
 type joiner struct {
 	// Immutable once subscribed.
 	source    *Source
@@ -104,7 +104,7 @@ func (j *joiner) apply(ctx context.Context, u update) {
 	if u.epoch > j.epoch {
 		j.beginEpoch(u)
 	}
-	isCurrent := u.epoch == j.epoch // otherwise it replays what an earlier stream reported
+	isCurrent := u.epoch == j.epoch // otherwise u replays the report of an earlier stream
 	j.clustersComplete = j.clustersComplete || isCurrent && u.complete
 	if u.mapping != nil {
 		j.mapping = *u.mapping

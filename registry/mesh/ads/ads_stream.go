@@ -22,7 +22,7 @@ type adsStream struct {
 
 	// Owned by Run's goroutine.
 	cancel      context.CancelFunc
-	epoch       int // number among the streams that reported anything; 0: it has not yet
+	epoch       int // see setEpoch; 0: the stream has not reported anything
 	open        bool
 	received    bool // at least one response
 	nodeSent    bool

@@ -36,7 +36,7 @@ func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
 	return t.kind.Full
 }
 
-// storeValid stores a valid resource and reports whether it changed.
+// storeValid stores a valid resource, and adds it to the event if it changed or is confirmed.
 func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(d.name)
 	changed := !d.unchanged || !r.hasValue || r.invalid != nil
@@ -60,7 +60,7 @@ func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], 
 	}
 }
 
-// reportInvalid records the rejected resources, and reports those with a new error.
+// reportInvalid records the rejected resources, and adds those with a new error to the event.
 func (t *cachedTypeOf[T]) reportInvalid(d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for name, err := range d.failed {
 		r := t.resource(name)
@@ -116,7 +116,7 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T]
 	}
 }
 
-// remove records and reports that a resource does not exist.
+// remove records that a resource does not exist, and adds it to the event.
 func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream) {
 	r := t.resource(name)
 	delete(ts.unansweredNames, name)

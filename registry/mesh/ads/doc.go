@@ -6,8 +6,8 @@
 // Resources are kept while the server is unreachable: neither silence nor a broken
 // connection means that a resource is gone.
 //
-//	client, options, task_queue       the API of the package, and what it passes to Run's goroutine
-//	state, observation, errors        what the client reports of itself
+//	client, options, task_queue       the API of the package, and the tasks that it passes to Run's goroutine
+//	state, observation, errors        the state, events and errors that the client reports about itself
 //	subscription, event_builder       subscriptions and the events that their handlers get
 //	client_loop, stream_lifecycle     Run's goroutine: its select statement, and how streams begin and end
 //	subscribed_type, cached_type      one resource type: the requested names, and the known resources

@@ -2,7 +2,7 @@ package ads
 
 import "time"
 
-// Observed says what an Observation is about.
+// Observed is the kind of an Observation.
 type Observed int
 
 // The kinds of observations, with the fields that are set.
@@ -12,7 +12,7 @@ const (
 	ConnectFailed             // Err: why; Delay: the wait before the next attempt
 	ResponseReceived          // Type, Bytes, Resources
 	Acknowledged              // Type
-	Rejected                  // Type; Err: what the server was sent
+	Rejected                  // Type; Err: as sent to the server
 	RequestSent               // Type
 )
 

@@ -48,13 +48,13 @@ const (
 //  7. All names dropped: an empty list. Without a list before, the server would take it for
 //     the wildcard, so nothing is sent and responses are ignored.
 //  8. The stream ends. The next one continues with step 1 and version V2. If the server
-//     stays silent until the timeout, it has nothing newer: the cached a is confirmed.
+//     stays silent until the timeout, nothing is newer than V2: the cached a is confirmed.
 type typeStream struct {
 	// Immutable.
 	stream       *adsStream
 	resourceType *subscribedType
 
-	// Owned by Run's goroutine: what was requested, and what has to be requested.
+	// Owned by Run's goroutine: past requests, and those still to be sent.
 	requested      bool                // this type was requested on this stream
 	requestedNames map[string]struct{} // the names that the server considers subscribed
 	dirtyNames     map[string]struct{} // names that may have to be subscribed or unsubscribed
@@ -68,15 +68,15 @@ type typeStream struct {
 	sentNames     []string // the list in the last request
 	everSentNames bool     // some request had a list that was not empty; see updateSentNames
 
-	// Owned by Run's goroutine: what was answered.
+	// Owned by Run's goroutine: the responses.
 	nonce           string              // of the last response
 	responses       int                 // how many of this type were received
 	unansweredNames map[string]struct{} // requested names, until an answer or the timeout
 	answerTimeouts  []answerTimeout     // in order of time
 
 	// Owned by Run's goroutine. The response to a wildcard that was added later cannot be
-	// distinguished from responses to other names. It is one of those received later than
-	// responsesBeforeWildcard.
+	// distinguished from responses to other names. Any response after the first
+	// responsesBeforeWildcard may be the one.
 	wildcardAddedLater      bool
 	responsesBeforeWildcard int
 }

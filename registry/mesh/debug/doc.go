@@ -1,6 +1,6 @@
-// Package debug reads the host of each service key from istiod's debug API. It reads what
-// the clients of every istiod replica publish in their node metadata, over HTTP or over
-// xDS, and merges it. It never makes istiod push. A key is gone only after its end was
+// Package debug reads the host of each service key from istiod's debug API. It reads
+// the keys that the clients of every istiod replica publish in their node metadata, over HTTP
+// or over xDS, and merges them. It never makes istiod push. A key is gone only after its end was
 // observed.
 //
 //	options                   where and how the mapping is read
@@ -9,7 +9,7 @@
 //	listers, listing          which replicas there are
 //	client_list               the decoder of istiod's responses
 //	claims                    pure: which client claims which key, and when a claim ends
-//	snapshot                  what is reported
+//	snapshot                  the mapping and its reliability, as reported
 //	http, xds, connection     the two transports
 //	error                     causes of failures, and their remedies
 //

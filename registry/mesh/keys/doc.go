@@ -8,7 +8,7 @@
 // node. Changed keys require a new stream. The old one is closed once the new one is answered.
 // The label metadata.MarkKey of a node makes a bridge's reader ignore the keys.
 //
-//	options               what is published where
+//	options               which keys are published to which replicas
 //	publisher             the sets of keys, and Run's goroutine
 //	encoded_keys          pure: the nodes that a set of keys is encoded into
 //	replica_publisher     the goroutine of one replica: its connection and retries

@@ -53,7 +53,7 @@ type Options struct {
 	Observe func(Observation) // called concurrently; may be nil
 }
 
-// Observed says what an Observation is about.
+// Observed is the kind of an Observation.
 type Observed int
 
 // The kinds of observations.
