@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Identities name bridges so that they are known again under another owner.
+// Identities returns texts that identify bridges, and that do not depend on the owner.
 func Identities(bridges []config.Bridge) []string {
 	var all []string
 	for _, x := range bridges {
@@ -19,39 +19,40 @@ func Identities(bridges []config.Bridge) []string {
 	return all
 }
 
-// Author returns a function that names the bridge of an entry of ours in a target.
-// Holds and their records bear that name, so that a restart must not change it:
-// of a bridge that is not configured only the mark is known then.
+// Author returns a function that returns the bridge that wrote an entry of this owner. It
+// returns the name of the bridge or, if the bridge is not configured, its mark. A restart
+// must not change these texts, because holds and their records contain them.
 func Author(cfg *config.Config, at config.TargetKey) func(registry.Entry) string {
-	r, leading := cfg.Registries[at.Registry], make(map[string]config.Bridge)
-	isMesh := cfg.Mesh(at.Registry) != nil // which has one place for all
+	r, bridgesByMark := cfg.Registries[at.Registry], make(map[string]config.Bridge)
+	isMesh := cfg.Mesh(at.Registry) != nil // all bridges write the same location
 	for _, x := range cfg.BridgesTo(at) {
-		leading[BridgeMark(x.Name)] = x
+		bridgesByMark[BridgeMark(x.Name)] = x
 	}
 	return func(e registry.Entry) string {
 		m, err := metadata.MarkOf(e)
 		if err != nil {
 			return ""
 		}
-		mark, p := MarkPrefix+m.Bridge, registry.Group{Kind: e.Group.Kind, Namespace: e.Group.Namespace, Group: e.Group.Group}
-		switch x, known := leading[mark]; {
+		mark := MarkPrefix + m.Bridge
+		location := registry.Group{Kind: e.Group.Kind, Namespace: e.Group.Namespace, Group: e.Group.Group}
+		switch x, known := bridgesByMark[mark]; {
 		case !known:
 			return mark
-		case isMesh, Writes(r, x, p):
+		case isMesh, Writes(r, x, location):
 			return x.Name
 		default:
-			return x.Name + atPlace + p.String()
+			return x.Name + atLocation + location.String()
 		}
 	}
 }
 
-// No name of a bridge holds a colon or a space.
+// Separators that cannot be in the name of a bridge, which has no colon and no space.
 const (
-	MarkPrefix = "mark:" // before the mark of a bridge that is not configured
-	atPlace    = " at "  // between a bridge and a location that it does not write
+	MarkPrefix = "mark:" // begins the mark of a bridge that is not configured
+	atLocation = " at "  // between a bridge and a location that it does not write
 )
 
-// BridgeMark returns the mark of a bridge, which may be given by its name or by its mark.
+// BridgeMark returns the mark of a bridge. The argument is its name or its mark.
 func BridgeMark(name string) string {
 	if strings.HasPrefix(name, MarkPrefix) {
 		return name
@@ -59,20 +60,20 @@ func BridgeMark(name string) string {
 	return MarkPrefix + metadata.Fingerprint(name, metadata.BridgeLen)
 }
 
-// IsOfBridge reports whether an entry bears the mark of a bridge or, without one, its head
-// does: what the group holds under registry.HeadKey.
-func IsOfBridge(bridge string, e registry.Entry, held []registry.Stored) bool {
+// IsOfBridge reports whether an entry has the mark of a bridge. If the entry has no mark, the
+// head of its group counts: the entry that is stored under registry.HeadKey.
+func IsOfBridge(bridge string, e registry.Entry, stored []registry.Stored) bool {
 	m, err := metadata.MarkOf(e)
-	for _, h := range held {
-		if err != nil && h.Key == registry.HeadKey {
-			m, err = metadata.MarkOf(h.Entry)
+	for _, s := range stored {
+		if err != nil && s.Key == registry.HeadKey {
+			m, err = metadata.MarkOf(s.Entry)
 		}
 	}
 	return err == nil && MarkPrefix+m.Bridge == BridgeMark(bridge)
 }
 
-// SameBridge reports whether entries of an author are those of a bridge.
+// SameBridge reports whether an author is a bridge, which is given by its name or its mark.
 func SameBridge(author, bridge string) bool {
-	name, _, _ := strings.Cut(author, atPlace)
+	name, _, _ := strings.Cut(author, atLocation)
 	return BridgeMark(name) == BridgeMark(bridge)
 }

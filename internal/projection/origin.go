@@ -12,40 +12,44 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// MeshHosts are the hosts that a bridge serves in a mesh.
+// MeshHosts returns the naming of the hosts that a bridge serves in a mesh.
 func MeshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Suffix}
 }
 
-// OriginReader reads from an entry which service it was written for: if the source is a
-// mesh, from its host address, and if it came from services that are called by their
-// keys, from its key.
+// OriginReader finds the service for which an entry was written. If the source is a mesh,
+// the host address in the entry names the service. If services of the source are named by
+// their service keys, the service key in the entry does. It is immutable.
 type OriginReader struct {
 	mesh  bool
 	keyed []keyedPlace
 }
 
-// A keyedPlace is where a bridge reads services that are called by their keys, and where it
-// writes them.
+// A keyedPlace is a location from which a bridge reads services that are named by their
+// service keys, and the location to which it writes them.
 type keyedPlace struct {
-	read    registry.Group   // without a name
-	written registry.Group   // likewise, if it is no mesh
-	codec   metadata.Encoder // of what is written there
-	hosts   naming.MeshHosts // if it is a mesh
+	read registry.Group // without a name
+
+	// If the target is a mesh.
+	hosts naming.MeshHosts
+
+	// If the target is another registry.
+	written registry.Group // without a name
+	codec   metadata.Encoder
 }
 
-// NewOriginReader returns a reader of the origin of the entries of a bridge.
-// Elsewhere names do not say it: an application may provide any interface, and
-// one of two places may have what the other has.
+// NewOriginReader returns the OriginReader of a bridge. For other formats than Dubbo's
+// interfaces, entries do not show their service, because an application may provide any
+// interface. With several formats to read, an entry may come from any of them.
 func NewOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) OriginReader {
 	if cfg.Mesh(x.From) != nil {
 		return OriginReader{mesh: true}
 	}
-	var t OriginReader
+	var o OriginReader
 	add := func(from config.Format, to keyedPlace) {
 		if from.Format == dubbo.Kind {
 			to.read = LocationOf(cfg.Registries[x.From], from)
-			t.keyed = append(t.keyed, to)
+			o.keyed = append(o.keyed, to)
 		}
 	}
 	read := x.Read()
@@ -53,31 +57,31 @@ func NewOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Enco
 		if len(read) == 1 {
 			add(read[0], keyedPlace{hosts: MeshHosts(x, to)})
 		}
-		return t
+		return o
 	}
 	for i, f := range x.Formats {
 		to := keyedPlace{written: LocationOf(cfg.Registries[x.To], f), codec: codecs[i]}
 		switch {
 		case len(x.Reads) == 0:
 			add(f, to)
-		case len(read) == 1: // else each may have come from any of them
+		case len(read) == 1: // otherwise the format that was read is not known
 			add(read[0], to)
 		}
 	}
-	return t
+	return o
 }
 
-// Origin implements bridge.Trace.
-func (t OriginReader) Origin(e registry.Entry) registry.Name {
-	if t.mesh {
+// Origin implements bridge.Trace. It returns an empty name if the service is not known.
+func (o OriginReader) Origin(e registry.Entry) registry.Name {
+	if o.mesh {
 		return registry.Name(metadata.HostOf(e))
 	}
 	var origin registry.Name
-	for _, p := range t.keyed {
+	for _, p := range o.keyed {
 		switch name := p.origin(e); {
 		case name == "" || name == origin:
 		case origin != "":
-			return "" // it may have come from either
+			return "" // two services are possible
 		default:
 			origin = name
 		}
@@ -85,36 +89,39 @@ func (t OriginReader) Origin(e registry.Entry) registry.Name {
 	return origin
 }
 
-// origin returns the service of the place that an entry may have been written for; empty
-// if there is none.
+// origin returns the service in this place for which an entry may have been written, or an
+// empty name.
 func (p keyedPlace) origin(e registry.Entry) registry.Name {
 	switch {
 	case e.Group.Kind == serviceentry.Kind:
 		if n, err := p.hosts.Parse(e.Group.Name); err == nil && n.Name == "" {
-			return dubbo.NameOf(p.read, registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group})
+			i := registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group}
+			return dubbo.NameOf(p.read, i)
 		}
 	case PlaceOf(e.Group) == p.written:
-		if i, ok := provides(p.codec, e); ok {
+		if i, ok := onlyInterface(p.codec, e); ok {
 			return dubbo.NameOf(p.read, i)
 		}
 	}
 	return ""
 }
 
-// provides returns the one interface that an entry provides.
-func provides(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
+// onlyInterface returns the interface that an entry provides, if it provides exactly one.
+func onlyInterface(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
 	d, ok := c.(metadata.Codec)
 	if !ok {
 		return registry.Interface{}, false
 	}
 	services, _ := d.Decode([]registry.Entry{e}, nil)
-	if len(services) != 1 || len(services[0].Interfaces) != 1 || !strings.HasPrefix(string(services[0].Name), dubbo.Kind+":") {
+	if len(services) != 1 || len(services[0].Interfaces) != 1 ||
+		!strings.HasPrefix(string(services[0].Name), dubbo.Kind+":") {
 		return registry.Interface{}, false
 	}
 	return services[0].Interfaces[0], true
 }
 
-// Service implements bridge.Trace: it reports whether a scope covers services by name only.
-func (t OriginReader) Service(scope string) bool {
-	return t.mesh && mesh.OneService(scope) || len(t.keyed) > 0
+// Service implements bridge.Trace. It reports whether a scope is known to contain only the
+// services whose names it has.
+func (o OriginReader) Service(scope string) bool {
+	return o.mesh && mesh.OneService(scope) || len(o.keyed) > 0
 }

@@ -1,10 +1,11 @@
-// Package projection makes what a bridge of the configuration carries: the codecs of its
-// formats, which services it chooses, and whose an entry is. It opens no connection.
+// Package projection creates the pure parts of the bridges of a configuration: their codecs
+// and selections, and functions that find the service and the bridge of an entry. It opens
+// no connection.
 //
-//	codecs.go      codecs by format, and where a format lies in a registry
-//	projection.go  how services become entries
-//	origin.go      which service an entry was written for
-//	author.go      which bridge an entry was written by
+//	codecs.go      the codecs of formats, and the location of a format in a registry
+//	projection.go  the projection of services to entries
+//	origin.go      the service for which an entry was written
+//	author.go      the bridge that wrote an entry
 package projection
 
 import (
@@ -18,28 +19,31 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Projection returns the projection of services by a bridge that takes a part of its
-// source. Where a mesh is at neither end, a bridge that names no formats to read writes
-// each service in the format in whose place it was read.
-func (m Maker) Projection(x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route) (*metadata.Projection, error) {
-	chosen, err := selection(m.Config, x)
+// Projection returns the projection of a bridge that reads a part of its source. If neither
+// end of the bridge is a mesh, and the bridge has no formats to read, each service is written
+// in the format in which it was read. An error names an invalid pattern.
+func (m Maker) Projection(
+	x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route,
+) (*metadata.Projection, error) {
+	selected, err := selection(m.Config, x)
 	if err != nil {
 		return nil, err
 	}
 	p := &metadata.Projection{
-		Select: chosen, Reach: reachOf(m.Config, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: m.Signer, Route: route,
+		Select: selected, Reach: reachOf(m.Config, x), Rules: x.Metadata.Rules(),
+		Formats: formats, Signer: m.Signer, Route: route,
 	}
 	if m.Config.Mesh(x.To) == nil && len(x.Reads) == 0 {
 		p.Places = part
 	}
 	if m.Config.Mesh(x.To) != nil {
-		p.Signer = nil // we alone serve entries there, and nobody has to vouch for them
+		p.Signer = nil // only the bridge serves entries there, so they need no signature
 	}
 	return p, nil
 }
 
-// reachOf returns which addresses may pass a bridge, nil if its source sees
-// to that itself, as a mesh does.
+// reachOf returns which addresses may pass a bridge. It returns nil for a mesh, which checks
+// addresses itself.
 func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	if cfg.Mesh(x.From) != nil {
 		return nil
@@ -51,18 +55,19 @@ func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	return r
 }
 
-// selection returns which services pass a bridge: by the host of a mesh, or by
-// the native name elsewhere.
+// selection returns which services pass a bridge: by the host in a mesh, or by the native
+// name in another registry.
 func selection(cfg *config.Config, x config.Bridge) (metadata.Selection, error) {
 	include, errInclude := Patterns(x.Select.Include)
 	exclude, errExclude := Patterns(x.Select.Exclude)
-	importedHosts, errImported := imported(cfg, x)
-	return metadata.Selection{Include: include, Exclude: exclude, Imported: importedHosts}, errors.Join(errInclude, errExclude, errImported)
+	imported, errImported := importedHosts(cfg, x)
+	return metadata.Selection{Include: include, Exclude: exclude, Imported: imported},
+		errors.Join(errInclude, errExclude, errImported)
 }
 
-// imported returns the hosts of a mesh that came out of other registries:
-// those under the suffix of any mesh of the file.
-func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
+// importedHosts returns the patterns of hosts in a mesh that come from other registries:
+// those with the suffix of any mesh in the configuration.
+func importedHosts(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
 	if cfg.Mesh(x.From) == nil {
 		return nil, nil
 	}
@@ -75,7 +80,8 @@ func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
 	return Patterns(texts)
 }
 
-// Patterns parses patterns, which were validated with the configuration.
+// Patterns parses patterns. It returns an error only for patterns that the configuration has
+// not validated.
 func Patterns(texts []string) ([]naming.Pattern, error) {
 	all := make([]naming.Pattern, 0, len(texts))
 	for _, text := range texts {
