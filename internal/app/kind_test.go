@@ -51,22 +51,22 @@ func TestKinds_Sections(t *testing.T) {
 // from and into a mesh. Where the format has no form, the configuration says so.
 func TestKinds_Formats(t *testing.T) {
 	t.Parallel()
-	for kind, section := range sections() {
+	for section, settings := range sections() {
 		for _, d := range formats.All() {
 			for _, ends := range []string{"from: mesh, to: other", "from: other, to: mesh, listen: ':1'"} {
-				if kind == "istiod" || kind == "kubernetes" {
+				if section == "istiod" || section == "kubernetes" {
 					continue // a mesh has no formats, and is at the other end of all
 				}
-				t.Run(kind+" "+d.Name+" "+ends[:11], func(t *testing.T) {
+				t.Run(section+" "+d.Name+" "+ends[:11], func(t *testing.T) {
 					t.Parallel()
 					file := filepath.Join(t.TempDir(), "config.yaml")
 					text := fmt.Sprintf("owner: shop\nregistries:\n  mesh: { istiod: %s }\n  other: { %s: %s }\nbridges: [{ name: b, %s, formats: [%s] }]\n",
-						sections()["istiod"], kind, section, ends, d.Name)
+						sections()["istiod"], section, settings, ends, d.Name)
 					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}
 					b, err := newBuilder(&Program{File: file, Env: noEnv, LogOutput: io.Discard}, buildOptions{dryRun: true, errorsOnly: true})
-					if d.Forms[kind] == nil {
+					if d.Forms[section] == nil {
 						if err == nil || !strings.Contains(err.Error(), "has no form in") {
 							t.Errorf("built = %v, want an error that it has no form there", err)
 						}

@@ -1,6 +1,24 @@
 // Package app is the program as a library: it makes the components of a
 // configuration and runs them, and does what the commands do. It neither parses
 // flags nor prints.
+//
+//	program.go        Program, with a method for each command
+//	build.go          the builder, which makes a runtime from a configuration
+//	runtime.go        the runtime, and how it runs until a command is done
+//	supervisor.go     what run does: it keeps a runtime running and follows the file
+//	lifecycle.go      how the parts of a runtime begin and end, one by one
+//	reload.go         what a change of the file restarts, and which changes are refused
+//	source.go         a source with its table
+//	target.go         a target with its loop
+//	admission.go      whether a target may be written to yet
+//	registry_id.go    the id by which a registry is known in paths
+//	election.go       which replica writes a target
+//	key_publisher.go  which replica publishes the service keys of a mesh
+//	listeners.go      sockets that outlive what listens at them
+//	plan.go           what a dry run writes to, and the settings without effect
+//	operation.go      purge, adopt and release
+//
+// What depends on the kind of a registry is in package kind.
 package app
 
 import (

@@ -37,7 +37,7 @@ type target struct {
 }
 
 func (c *targetConnection) run(ctx context.Context) error {
-	return wrap("target "+c.name, c.Connection.Run(ctx))
+	return wrap("target "+c.name, c.Run(ctx))
 }
 
 func (t *target) run(ctx context.Context) error {

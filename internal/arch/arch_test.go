@@ -65,6 +65,12 @@ var layers = map[string]layer{
 	"./internal/fake/memory":        {own: `^(registry|internal/fake/memory)$`, sdk: none},
 	"./internal/fake/nacos":         {own: `^internal/fake/nacos$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
 	"./internal/fake/zookeeper":     {own: `^internal/fake/zookeeper$`, sdk: none},
+	"./internal/cause":              {own: `^internal/cause$`, sdk: none},
+	"./internal/admin/client":       {own: `^(` + adapters + `|bridge(/.*)?|config|internal/(admin(/client)?|audit|cause|redact))$`, sdk: none},
+	"./internal/preflight":          {own: `^(` + adapters + `|registry/mesh/(ads|debug)|config|internal/preflight)$`, sdk: none},
+	"./internal/projection":         {own: `^(` + adapters + `|registry/mesh(/.*)?|config|internal/projection)$`, sdk: none},
+	"./internal/operation":          {own: `^(` + adapters + `|registry/mesh(/.*)?|bridge(/.*)?|config|internal/(admin|audit|cause|operation|projection|redact))$`, sdk: none},
+	"./internal/kind":               {own: `^(` + adapters + `|registry/.*|bridge(/.*)?|config|internal/(admin(/client)?|audit|cause|kind|lease|metrics|preflight|projection|redact))$`, sdk: ``},
 	"./internal/...":                {own: `^(registry|metadata|naming|bridge|config|internal|examples|plugins/client|plugins/internal/seam)(/.*)?$`, sdk: ``},
 }
 
