@@ -2,15 +2,12 @@ package client
 
 import (
 	"maps"
-	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -19,50 +16,6 @@ const (
 	attributeHost   = "meshHostAddr"
 	attributeSubset = "meshSubset"
 )
-
-// Weight is the part of the calls that an instance is to have, in relation to others.
-// The zero Weight is not reported, and counts as that of a normal instance.
-type Weight struct{ hundredths, reported uint32 }
-
-// WeightOf returns a weight: 1 is that of a normal instance, 2 twice as many calls, and
-// 0 none while there are others. What is negative or no number is 0.
-func WeightOf(part float64) Weight {
-	switch {
-	case math.IsNaN(part), part <= 0:
-		return Weight{0, 1}
-	case part >= math.MaxUint32/convert.Normal:
-		return Weight{math.MaxUint32, 1}
-	}
-	return Weight{max(uint32(math.Round(part*convert.Normal)), 1), 1}
-}
-
-// Part returns what WeightOf was called with, to a hundredth; 1 for one that is not
-// reported.
-func (w Weight) Part() float64 { return float64(w.share()) / convert.Normal }
-
-// Reported reports whether the weight was given.
-func (w Weight) Reported() bool { return w.reported > 0 }
-
-// share is the part in hundredths.
-func (w Weight) share() uint32 {
-	if !w.Reported() {
-		return convert.Normal
-	}
-	return w.hundredths
-}
-
-// weightOf returns the weight of an endpoint, which in the mesh is in the unit of istio.
-func weightOf(e registry.Endpoint, inMesh bool) Weight {
-	switch {
-	case e.ZeroWeight:
-		return Weight{0, 1}
-	case e.Weight == 0:
-		return Weight{}
-	case inMesh:
-		return Weight{convert.FromMesh(e.Weight), 1}
-	}
-	return Weight{e.Weight, 1}
-}
 
 // Interface is one RPC contract.
 type Interface struct{ Name, Version, Group string }
@@ -162,64 +115,4 @@ func (e Endpoint) same(o Endpoint) bool {
 		return false
 	}
 	return e.of == o.of || e.of.Name == o.of.Name && e.of.Protocol == o.of.Protocol && sameAttributes(e.of, o.of)
-}
-
-// Snapshot is everything that is known as an answer to a query: what is not in
-// it is not there.
-type Snapshot struct {
-	Query Query
-
-	// Endpoints are those that may be called, by address and each once: an address that
-	// several services are at is that of the first. Those of weight 0 are left out while
-	// there are others.
-	Endpoints []Endpoint
-
-	// Err says why the snapshot may be out of date or incomplete; nil while it is
-	// current. Whatever it is, the endpoints are the last known.
-	Err error
-
-	// Since is when the registry confirmed all of the answer last, for one of the state
-	// file, and for one with an endpoint that is known from that or from before an
-	// outage, and was not reported since the registry is back. It is zero once every
-	// endpoint is reported, or given up after Options.ForgetAfter.
-	Since time.Time
-
-	all []Endpoint
-}
-
-// All returns every endpoint that is reported, by address and service, with those of
-// weight 0 and an address as often as services are at it.
-func (s Snapshot) All() []Endpoint { return slices.Clone(s.all) }
-
-// shows reports whether the registry reports the address of an instance. What was known
-// before says nothing of what is there.
-func (s Snapshot) shows(i Instance) bool {
-	return slices.ContainsFunc(s.all, func(e Endpoint) bool { return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed })
-}
-
-// callable returns what Snapshot.Endpoints are of all endpoints.
-func callable(all []Endpoint) []Endpoint {
-	calls := func(e Endpoint) bool { return e.Weight.share() > 0 }
-	some := slices.ContainsFunc(all, calls)
-	seen := make(map[string]bool, len(all))
-	out := make([]Endpoint, 0, len(all))
-	for _, e := range all {
-		if some && !calls(e) {
-			continue
-		}
-		if address := e.Address(); !seen[address] {
-			seen[address] = true
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-// same reports whether two snapshots lead calls to the same places and are both
-// current, or out of date for the same cause.
-func (s Snapshot) same(o Snapshot) bool {
-	if (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) || s.Since.IsZero() != o.Since.IsZero() { //nolint:errorlint // causes are sentinels
-		return false
-	}
-	return slices.EqualFunc(s.all, o.all, Endpoint.same)
 }

@@ -108,3 +108,13 @@ func denied(err error) bool {
 // Caused wraps an error with the cause that it belongs to, other where nothing else is
 // known of it.
 func Caused(_ seam.Key, err, other error) error { return caused(err, other) }
+
+// first returns the first error there is.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,10 +102,6 @@ func (x *index) learn(d registry.Delta) (differs, back bool) {
 	back = d.Synced && d.Stale == nil && (!x.known.Synced || x.known.Stale != nil || x.known.Outages != d.Outages)
 	x.known = d.Certainty
 	return differs, back
-}
-
-func compareQueries(a, b Query) int {
-	return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.text, b.text))
 }
 
 func (x *index) replace(name registry.Name, before, now *registry.Service) {
@@ -226,16 +221,6 @@ func (x *index) endDoubts() {
 		}
 	}
 	x.doubts.clear()
-}
-
-// first returns the first error there is.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (x *index) watch(w *Watch) {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -150,4 +151,8 @@ func queries(s *registry.Service) []Query {
 	}
 	slices.SortFunc(all, compareQueries)
 	return slices.Compact(all)
+}
+
+func compareQueries(a, b Query) int {
+	return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.text, b.text))
 }

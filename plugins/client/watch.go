@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Watch follows the answer to one query. It has one reader: either Next, which one
@@ -62,34 +61,6 @@ func (c *Client) watch(q Query, notify func()) *Watch {
 		c.backend.Interest.Add(w.names...)
 	}
 	return w
-}
-
-// invalid returns why the registry can hold nothing that answers a query, nil where it
-// can hold something.
-func (c *Client) invalid(q Query) error {
-	var why error
-	for _, one := range q.each() {
-		err := c.invalidPart(one)
-		if err == nil {
-			return nil
-		}
-		why = first(why, err)
-	}
-	return fmt.Errorf("%s: %w", q, first(why, errNothing))
-}
-
-// invalidPart is invalid for one of several queries. It is not asked for, so that a
-// registry that refuses its name says nothing of others.
-func (c *Client) invalidPart(one Query) error {
-	if err := one.problem(); err != nil || c.backend.Valid == nil {
-		return err
-	}
-	for _, name := range c.backend.Names(one) {
-		if err := c.backend.Valid(name); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-	}
-	return nil
 }
 
 func (w *Watch) signal() {
@@ -280,79 +251,6 @@ func (w *Watch) partly(s *Snapshot) bool {
 	return len(s.Endpoints) > 0 && (w.delivered || host || s.Err != nil)
 }
 
-// answer returns what is known of a query whose names the source was asked for,
-// and how it was found. What the source reported is asked first: the table shows it
-// from then on. More is closed when the source reports more.
-func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
-	known := c.backend.Interest.Answer(names...)
-	c.index.drain()
-	found = c.index.find(q)
-	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnreadable))}
-	var all []Endpoint
-	for _, x := range found.services {
-		for _, reported := range x.Endpoints {
-			if !reported.Health.Offered() {
-				continue
-			}
-			e := endpointOf(x, reported)
-			at, doubtful := found.unconfirmed[doubted{x.Name, reported.Address()}]
-			if e.unconfirmed = doubtful; doubtful && (s.Since.IsZero() || at.Before(s.Since)) {
-				s.Since = at
-			}
-			all = append(all, e)
-		}
-	}
-	s.all, s.Endpoints = all, callable(all)
-	if found.whole = c.whole(known, found); found.whole {
-		c.state.keep(s)
-	}
-	return s, found, known.More
-}
-
-// confirm has the state know that what is watched is still as it says.
-func (c *Client) confirm() {
-	for _, q := range c.index.watched() {
-		c.answer(q, c.names(q))
-	}
-}
-
-// names returns what the source has to report for a query.
-func (c *Client) names(q Query) []string {
-	if c.backend.Interest == nil {
-		return nil
-	}
-	var all []string
-	for _, one := range q.each() {
-		if c.invalidPart(one) == nil {
-			all = append(all, c.backend.Names(one)...)
-		}
-	}
-	return all
-}
-
-// whole reports whether what was found is everything: the source reported it at
-// least once, whether it can now or not.
-func (c *Client) whole(known registry.Answer, found finding) bool {
-	if found.doubted && errors.Is(found.stale, registry.ErrLimit) {
-		return false // it may be what does not fit
-	}
-	if c.backend.Interest != nil {
-		return known.Reported
-	}
-	return found.synced && (found.hidden == nil || !found.doubted)
-}
-
-// why says why the registry cannot be read; nil where it can.
-func (c *Client) why() error {
-	if stale := c.index.find(Query{}).stale; stale != nil {
-		return caused(stale, ErrUnreachable)
-	}
-	if c.backend.Err == nil {
-		return nil
-	}
-	return caused(c.backend.Err(), ErrUnreachable)
-}
-
 // route adds the routes of their hosts to the endpoints of a snapshot, and watches
 // those of hosts that are new in it.
 func (w *Watch) route(s *Snapshot) {
@@ -392,122 +290,4 @@ func (w *Watch) follow(hosts map[naming.HostAddress]struct{}) {
 		}
 	}
 	w.at = hosts
-}
-
-// Resolve returns the answer to a query as soon as it is known; where ctx ends
-// before, an error as Watch.Next returns it. During an outage that is the last
-// known one, with Snapshot.Err set. What was asked for once is kept up to date for Options.KeepFresh, so that
-// asking again costs nothing.
-func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
-	c.linger(q)
-	w := c.Watch(q)
-	defer w.Stop()
-	return w.Next(ctx)
-}
-
-// linger keeps a query up to date for a time.
-func (c *Client) linger(q Query) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.lingering[q]; l != nil && l.Reset(c.o.KeepFresh) {
-		return
-	}
-	w := c.Watch(q)
-	if c.ctx.Err() != nil {
-		w.Stop()
-		return
-	}
-	var l *time.Timer
-	l = time.AfterFunc(c.o.KeepFresh, func() {
-		w.Stop()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.lingering[q] == l {
-			delete(c.lingering, q)
-		}
-	})
-	c.lingering[q] = l
-}
-
-// WaitVisible waits until an instance is among those that consumers of this
-// client's registry see. Asked of a client of another registry that a bridge
-// keeps in sync, it reports when the other side sees it. It returns why it does
-// not where ctx ends before.
-func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
-	for _, q := range c.backend.Shows(i) {
-		if err := c.await(ctx, q, i, visible); err != nil {
-			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
-		}
-	}
-	return nil
-}
-
-// awaitAbsence waits until a query does not find an instance, and no longer where the
-// registry refuses to show it.
-func (c *Client) awaitAbsence(ctx context.Context, q Query, i Instance) error {
-	if err := c.await(ctx, q, i, absent); err != nil {
-		return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
-	}
-	return nil
-}
-
-// presence is what is awaited of the address of an instance.
-type presence uint8
-
-const (
-	visible presence = iota
-	absent
-)
-
-// await waits until a query finds the address of an instance, or does not.
-func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) error {
-	w := c.Watch(q)
-	defer w.Stop()
-	for {
-		s, err := w.Next(ctx)
-		if want == visible && errors.Is(err, ErrDenied) && ctx.Err() == nil {
-			continue // it may be reported before ctx ends
-		}
-		if want == absent && err == nil && errors.Is(s.Err, ErrDenied) {
-			err = s.Err
-		}
-		if err != nil {
-			return first(c.publishing(), c.whyLeftOut(q, err))
-		}
-		if s.Err == nil && s.shows(i) == (want == visible) {
-			return nil
-		}
-	}
-}
-
-// whyLeftOut adds to an error what was left out of an answer.
-func (c *Client) whyLeftOut(q Query, err error) error {
-	for _, s := range c.index.find(q).services {
-		if why := c.table.SkipReason(string(s.Name)); why != "" {
-			return fmt.Errorf("%s: left out of %s: %s: %w", q, s.Name, why, err)
-		}
-	}
-	if cause(err) == nil {
-		return fmt.Errorf("%s: %w", q, err)
-	}
-	return err // which names it
-}
-
-// publishing returns why something is not published.
-func (c *Client) publishing() error {
-	if c.backend.Publisher == nil {
-		return nil
-	}
-	return caused(firstOf(c.backend.Publisher.Problems()), ErrUnreachable)
-}
-
-// Latest returns what is known now of an endpoint of an earlier answer, for frameworks
-// that keep what an address came with first; not ok, and as it was, where it is no
-// longer there.
-func (c *Client) Latest(e Endpoint) (now Endpoint, ok bool) {
-	now, ok = c.index.latest(e)
-	if a, err := naming.ParseHostAddress(now.Service); err == nil && c.routes != nil {
-		now.Router = c.routes.Get(a)
-	}
-	return now, ok
 }

@@ -1,0 +1,40 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// groupSet gathers groups for one reader. Its zero value is not ready for use.
+type groupSet struct {
+	ready chan struct{} // ready after a group was added
+
+	mu     sync.Mutex
+	groups map[registry.Group]struct{}
+}
+
+func newGroupSet() *groupSet {
+	return &groupSet{ready: make(chan struct{}, 1), groups: make(map[registry.Group]struct{})}
+}
+
+// add never blocks.
+func (s *groupSet) add(g registry.Group) {
+	s.mu.Lock()
+	s.groups[g] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (s *groupSet) drain() []registry.Group {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Collect(maps.Keys(s.groups))
+	clear(s.groups)
+	return all
+}
