@@ -8,8 +8,8 @@ import (
 	gxnet "github.com/dubbogo/gost/net"
 )
 
-// Reachable returns the host and port under which others reach a listener: its
-// own, or where it listens on all addresses that of this machine.
+// Reachable returns the host and port under which others reach a listener. For a listener on
+// all addresses the host is an address of this machine.
 func Reachable(address string) (host string, port uint16, err error) {
 	h, p, err := net.SplitHostPort(address)
 	if err != nil {
@@ -23,7 +23,7 @@ func Reachable(address string) (host string, port uint16, err error) {
 	switch {
 	case h == "" || err == nil && ip.IsUnspecified():
 		if h, err = gxnet.GetLocalIP(); err != nil {
-			return "", 0, fmt.Errorf("address %q: the address of this machine: %w", address, err)
+			return "", 0, fmt.Errorf("address %q: find the address of this machine: %w", address, err)
 		}
 	case err != nil:
 		return "", 0, fmt.Errorf("address %q: not an IP address", address)

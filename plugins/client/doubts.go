@@ -7,85 +7,89 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// doubts are the endpoints that were known when the registry went away, or that the
-// state file had, and that it has not reported since it is back. One that was restarted fills up as
-// providers come back one by one: what is not there yet is not gone. An endpoint
-// that is reported once more is in doubt no longer, and goes when its time comes.
+// doubts are the endpoints that were known before an outage, or from the state file, and that
+// the registry has not reported since. A restarted registry fills up as providers come back
+// one by one, so that a missing endpoint is not necessarily gone. An endpoint that is reported
+// again leaves the doubts. Its next removal counts at once.
 //
-// Only time in which the registry is current counts. A doubt ends after the
-// registry was current for the time without a break, and one that was renewed
-// too often ends when the registry comes back.
+// Only time in which the registry is current counts. A doubt ends when the registry has been
+// current for the period without a break. A doubt that was renewed for too long ends when the
+// registry comes back. The index guards doubts by its mutex.
 type doubts struct {
-	time      time.Duration
-	end       *time.Timer // ready when the registry has been current for the time
+	period    time.Duration
+	timer     *time.Timer // ready when the registry has been current for the period
 	endpoints map[registry.Name]*registry.Service
-	began     map[doubted]time.Duration // as current counts
-	confirmed map[doubted]time.Time     // when the registry reported it last
-	lost      time.Time                 // when it was current last
-	current   time.Duration             // how long the registry was current, until back
-	back      time.Time                 // since when it is current; zero: it is away
+	began     map[doubted]time.Duration // totalCurrent when the doubt began
+	confirmed map[doubted]time.Time     // when the registry last reported the endpoint
+
+	lastCurrent  time.Time     // when the registry was last current
+	totalCurrent time.Duration // how long the registry was current before currentSince
+	currentSince time.Time     // zero: the registry is unreachable
 }
 
-// doubted is one endpoint.
+// doubted identifies one endpoint.
 type doubted struct {
 	name    registry.Name
 	address string
 }
 
-// renewals is how many times as long as the time a registry may be current in
-// all, never that long without a break, before a doubt ends: a registry that
-// flaps would keep for ever what has left.
+// renewals limits a doubt while the registry is never current for a whole period: the doubt
+// ends after this many periods in total. Otherwise a registry that flaps would keep removed
+// endpoints forever.
 const renewals = 4
 
-func newDoubts(d time.Duration) doubts {
-	end := time.NewTimer(d)
-	end.Stop()
-	return doubts{time: d, end: end, endpoints: make(map[registry.Name]*registry.Service), began: make(map[doubted]time.Duration), confirmed: make(map[doubted]time.Time)}
-}
-
-// pause stops counting: the registry is away.
-func (d *doubts) pause() {
-	if !d.back.IsZero() {
-		d.current += time.Since(d.back)
-		d.lost = time.Now()
+func newDoubts(period time.Duration) doubts {
+	timer := time.NewTimer(period)
+	timer.Stop()
+	return doubts{
+		period: period, timer: timer, endpoints: make(map[registry.Name]*registry.Service),
+		began: make(map[doubted]time.Duration), confirmed: make(map[doubted]time.Time),
 	}
-	d.back = time.Time{}
-	d.end.Stop()
 }
 
-// renew doubts everything there is, besides what already is in doubt.
+// pause stops counting, because the registry is unreachable.
+func (d *doubts) pause() {
+	if !d.currentSince.IsZero() {
+		d.totalCurrent += time.Since(d.currentSince)
+		d.lastCurrent = time.Now()
+	}
+	d.currentSince = time.Time{}
+	d.timer.Stop()
+}
+
+// renew adds all endpoints of services to the doubts, and restarts the period.
 func (d *doubts) renew(services map[registry.Name]*registry.Service) {
 	d.pause()
-	d.back = time.Now()
-	d.end.Reset(d.time)
+	d.currentSince = time.Now()
+	d.timer.Reset(d.period)
 	for name, s := range services {
-		d.endpoints[name] = d.with(name, s)
+		d.endpoints[name] = d.merged(name, s)
 	}
 	for name, s := range d.endpoints {
-		d.keep(name, s, func(e registry.Endpoint) bool {
+		d.retain(name, s, func(e registry.Endpoint) bool {
 			at := doubted{name, e.Address()}
 			if _, ok := d.began[at]; !ok {
-				d.began[at] = d.current
+				d.began[at] = d.totalCurrent
 			}
 			if _, ok := d.confirmed[at]; !ok {
-				d.confirmed[at] = d.lost
+				d.confirmed[at] = d.lastCurrent
 			}
-			return d.current-d.began[at] < renewals*d.time
+			return d.totalCurrent-d.began[at] < renewals*d.period
 		})
 	}
 }
 
-// add doubts one endpoint more, which the registry reported last at a time.
+// add adds one endpoint, which the registry last reported at the time confirmed.
 func (d *doubts) add(e Endpoint, confirmed time.Time) {
-	more := *e.of
-	more.Endpoints = []registry.Endpoint{e.at}
-	d.confirm(more.Name, &more) // it is there once
-	d.endpoints[more.Name] = d.with(more.Name, &more)
+	more := *e.service
+	more.Endpoints = []registry.Endpoint{e.reported}
+	d.confirm(more.Name, &more) // so that the endpoint is not added twice
+	d.endpoints[more.Name] = d.merged(more.Name, &more)
 	d.confirmed[doubted{more.Name, e.Address()}] = confirmed
 }
 
-// unconfirmed returns when the registry reported each endpoint of a service last that
-// it has not reported since it is back.
+// unconfirmed returns the doubted endpoints of a service, with the time at which the registry
+// last reported each.
 func (d *doubts) unconfirmed(name registry.Name) map[doubted]time.Time {
 	s := d.endpoints[name]
 	if s == nil {
@@ -99,26 +103,26 @@ func (d *doubts) unconfirmed(name registry.Name) map[doubted]time.Time {
 	return all
 }
 
-// clear gives up what is in doubt.
+// clear drops all doubts.
 func (d *doubts) clear() {
 	clear(d.endpoints)
 	clear(d.began)
 	clear(d.confirmed)
 }
 
-// confirm drops what a service is reported to have.
+// confirm removes the endpoints that a service is now reported to have.
 func (d *doubts) confirm(name registry.Name, now *registry.Service) {
 	s := d.endpoints[name]
 	if s == nil || now == nil {
 		return
 	}
-	d.keep(name, s, func(e registry.Endpoint) bool {
+	d.retain(name, s, func(e registry.Endpoint) bool {
 		return !slices.ContainsFunc(now.Endpoints, func(o registry.Endpoint) bool { return o.Address() == e.Address() })
 	})
 }
 
-// keep drops the endpoints of a service that stay in doubt no longer.
-func (d *doubts) keep(name registry.Name, s *registry.Service, stays func(registry.Endpoint) bool) {
+// retain removes the endpoints of a service for which stays returns false.
+func (d *doubts) retain(name registry.Name, s *registry.Service, stays func(registry.Endpoint) bool) {
 	left := *s
 	left.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e registry.Endpoint) bool {
 		gone := !stays(e)
@@ -134,15 +138,17 @@ func (d *doubts) keep(name registry.Name, s *registry.Service, stays func(regist
 	}
 }
 
-// over reports whether the registry has been current for the time.
-func (d *doubts) over() bool { return !d.back.IsZero() && time.Since(d.back) >= d.time }
+// periodOver reports whether the registry has been current for the period.
+func (d *doubts) periodOver() bool {
+	return !d.currentSince.IsZero() && time.Since(d.currentSince) >= d.period
+}
 
-// names adds the services in doubt that answer a query.
-func (d *doubts) names(q Query, to map[registry.Name]struct{}) {
+// addNames adds the names of services with doubted endpoints that answer a query.
+func (d *doubts) addNames(q Query, to map[registry.Name]struct{}) {
 	if len(d.endpoints) == 0 {
 		return
 	}
-	for _, one := range q.each() {
+	for _, one := range q.alternatives() {
 		for name, s := range d.endpoints {
 			if slices.Contains(queries(s), one) {
 				to[name] = struct{}{}
@@ -151,8 +157,8 @@ func (d *doubts) names(q Query, to map[registry.Name]struct{}) {
 	}
 }
 
-// with returns a service together with what is in doubt of it.
-func (d *doubts) with(name registry.Name, now *registry.Service) *registry.Service {
+// merged returns a service together with its doubted endpoints.
+func (d *doubts) merged(name registry.Name, now *registry.Service) *registry.Service {
 	s := d.endpoints[name]
 	switch {
 	case s == nil:

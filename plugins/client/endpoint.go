@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Attributes of the mesh, as package registry/mesh has them, which brings its SDKs.
+// Attributes of the mesh. They repeat those of package registry/mesh, which would bring its SDKs.
 const (
 	attributeHost   = "meshHostAddr"
 	attributeSubset = "meshSubset"
@@ -20,37 +20,37 @@ const (
 // Interface is one RPC contract.
 type Interface struct{ Name, Version, Group string }
 
-// A Router says which subset of its service a call goes to; empty: any. Random returns a
-// number below n.
+// A Router returns the subset of its service that a call must go to; empty: any endpoint.
+// The function random returns a number below n.
 type Router interface {
 	Subset(path string, header func(name string) (string, bool), random func(n uint64) uint64) string
 }
 
-// Endpoint is an address that a call may go to. It is a value: what is done to it
-// concerns no other.
+// Endpoint is an address that a call may go to. It is a value: changing one does not affect
+// others.
 type Endpoint struct {
 	Host        string // an IP address without brackets
 	Port        uint16
 	Protocol    string // the RPC protocol; empty: not reported
-	Application string // that it is of; may be empty
-	Service     string // its name in the registry: in the mesh its host and port
+	Application string // the provider's application; may be empty
+	Service     string // the service's name in the registry: in the mesh its host and port
 	Zone        string // region/zone/subzone, as far as reported
 	Weight      Weight
 
-	// Router divides the calls of the service among its subsets, as the mesh has it; nil
-	// elsewhere and where any endpoint may be called. Subsets are those it is in.
+	// Router divides the calls of the service among its subsets, as the mesh configures; nil
+	// outside a mesh and if any endpoint may be called. Subsets are those of this endpoint.
 	Router  Router
 	Subsets []string
 
-	of          *registry.Service
-	at          registry.Endpoint
-	unconfirmed bool // not reported since the registry is back
+	service     *registry.Service
+	reported    registry.Endpoint
+	unconfirmed bool // known from before an outage, and not reported since
 }
 
 func endpointOf(s *registry.Service, e registry.Endpoint) Endpoint {
 	out := Endpoint{
 		Host: e.Host, Port: e.Port, Protocol: e.Protocol, Application: s.Application, Service: string(s.Name), Zone: e.Zone,
-		of: s, at: e,
+		service: s, reported: e,
 	}
 	if out.Protocol == "" {
 		out.Protocol = s.Protocol
@@ -65,38 +65,38 @@ func endpointOf(s *registry.Service, e registry.Endpoint) Endpoint {
 // Address returns host and port, an IPv6 host in brackets.
 func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
-// Interfaces are the contracts of its service.
+// Interfaces returns the contracts of the endpoint's service.
 func (e Endpoint) Interfaces() []Interface {
-	if e.of == nil {
+	if e.service == nil {
 		return nil
 	}
-	all := make([]Interface, 0, len(e.of.Interfaces))
-	for _, i := range e.of.Interfaces {
+	all := make([]Interface, 0, len(e.service.Interfaces))
+	for _, i := range e.service.Interfaces {
 		all = append(all, Interface(i))
 	}
 	return all
 }
 
-// Attribute returns what the endpoint, or else its service, says under a name.
+// Attribute returns the value of a name at the endpoint, or otherwise at its service.
 func (e Endpoint) Attribute(name string) string {
-	if v, ok := e.at.Attributes[name]; ok || e.of == nil {
+	if v, ok := e.reported.Attributes[name]; ok || e.service == nil {
 		return v
 	}
-	return e.of.Attributes[name]
+	return e.service.Attributes[name]
 }
 
-// Attributes returns what Attribute does for every name, in a map of the caller's own.
+// Attributes returns what Attribute returns for every name. The caller owns the map.
 func (e Endpoint) Attributes() map[string]string {
-	all := make(map[string]string, len(e.at.Attributes))
-	if e.of != nil {
-		maps.Copy(all, e.of.Attributes)
+	all := make(map[string]string, len(e.reported.Attributes))
+	if e.service != nil {
+		maps.Copy(all, e.service.Attributes)
 	}
-	maps.Copy(all, e.at.Attributes)
+	maps.Copy(all, e.reported.Attributes)
 	return all
 }
 
-// Subset returns which subset of its service the routes of the mesh send a call to;
-// empty for anywhere. A path is that of HTTP, as "/api.Greeter/Hello".
+// Subset returns the subset of its service that the routes of the mesh send a call to;
+// empty: any endpoint. The path is an HTTP path, such as "/api.Greeter/Hello".
 func (e Endpoint) Subset(path string, header func(name string) (string, bool)) string {
 	if e.Router == nil {
 		return ""
@@ -109,10 +109,14 @@ func (e Endpoint) In(service, subset string) bool {
 	return e.Service == service && slices.Contains(e.Subsets, subset)
 }
 
-// same reports whether two endpoints lead calls to the same place in the same way.
+// same reports whether calls to two endpoints reach the same place in the same way.
 func (e Endpoint) same(o Endpoint) bool {
-	if e.of == nil || o.of == nil || !e.at.Equal(o.at) || e.Router != o.Router {
+	if e.service == nil || o.service == nil || !e.reported.Equal(o.reported) || e.Router != o.Router {
 		return false
 	}
-	return e.of == o.of || e.of.Name == o.of.Name && e.of.Protocol == o.of.Protocol && sameAttributes(e.of, o.of)
+	if e.service == o.service {
+		return true
+	}
+	return e.service.Name == o.service.Name && e.service.Protocol == o.service.Protocol &&
+		maps.Equal(e.service.Attributes, o.service.Attributes)
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Form is how instances are in one kind of registry.
+// A Form is a format of instances in one kind of registry.
 type Form struct {
 	format.Descriptor
 	Options format.Options
 }
 
-// FormIn returns the form that a format has in a kind of registry; an empty name
-// is Dubbo's. The parent path and the mark are those that options give.
+// FormIn returns the form of a format in a kind of registry; an empty name means Dubbo's
+// interface-level format. The options provide the parent path and the mark.
 func FormIn(_ seam.Key, kind, name string, options format.Options) (Form, error) {
 	var names []string
 	for _, d := range formats.All() {
-		if d.Forms[kind] == nil || d.Lookup == format.ByMapping { // the mapping is followed by Dubbo's own clients alone
+		if d.Forms[kind] == nil || d.Lookup == format.ByMapping { // only Dubbo's own clients follow the mapping
 			continue
 		}
 		if d.Name == cmp.Or(name, dubbo.Kind) {
@@ -39,13 +39,13 @@ func FormIn(_ seam.Key, kind, name string, options format.Options) (Form, error)
 	return Form{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
 }
 
-// PlaceOf is Backend.Place of a registry. The order of the servers does not matter.
+// PlaceOf returns the Backend.Place of a registry. The order of the servers does not matter.
 func PlaceOf(_ seam.Key, kind string, servers []string, within, form string) string {
 	servers = slices.Sorted(slices.Values(servers))
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", kind, strings.Join(servers, ","), within, form))
 }
 
-// Shows is as Backend.Shows.
+// Shows implements Backend.Shows.
 func (f Form) Shows(i Instance) []Query {
 	if f.Lookup == format.ByKey {
 		return byKeys(i)
@@ -53,7 +53,7 @@ func (f Form) Shows(i Instance) []Query {
 	return byName(i)
 }
 
-// NacosServices are the services of Nacos that report a query.
+// NacosServices returns the services of Nacos that report a query.
 func (f Form) NacosServices(q Query) []string {
 	switch {
 	case f.Lookup == format.ByKey:
@@ -64,10 +64,10 @@ func (f Form) NacosServices(q Query) []string {
 	return plainNames(q)
 }
 
-// byName returns the query that has to find an instance by its application.
+// byName returns the query by the application of an instance.
 func byName(i Instance) []Query { return []Query{ByApplication(i.application())} }
 
-// byKeys returns those by its service keys.
+// byKeys returns the queries by the service keys of an instance.
 func byKeys(i Instance) []Query {
 	var all []Query
 	for _, k := range i.keys() {
@@ -76,7 +76,7 @@ func byKeys(i Instance) []Query {
 	return all
 }
 
-// nameIn returns the interface or application that a query is about.
+// nameIn returns the interface or application of a query.
 func nameIn(q Query) string {
 	if q.by != byKey {
 		return q.text
@@ -85,14 +85,14 @@ func nameIn(q Query) string {
 	return name
 }
 
-// ZooKeeperNames are as Backend.Names.
+// ZooKeeperNames implements Backend.Names.
 func (Form) ZooKeeperNames(q Query) []string { return plainNames(q) }
 
-// plainNames are the paths of ZooKeeper, and in most formats the services of
-// Nacos, that report a query.
+// plainNames returns the paths in ZooKeeper that report a query. In most formats they are
+// also the services in Nacos.
 func plainNames(q Query) []string { return []string{nameIn(q)} }
 
-// serviceKeys names the service of Dubbo in Nacos that a query is about.
+// serviceKeys returns the service that reports a query in Dubbo's format in Nacos.
 func serviceKeys(q Query) []string {
 	if q.by == byKey {
 		return []string{q.text}

@@ -38,9 +38,9 @@ func FuzzStateFile(f *testing.F) {
 			t.Error("read with another checksum")
 		}
 		for q := range s.answers {
-			got, _ := s.get(q)
+			got, _ := s.lookup(q)
 			for _, e := range got.Endpoints {
-				if e.of == nil {
+				if e.service == nil {
 					t.Errorf("%v has an endpoint of no service", q)
 				}
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// groupSet gathers groups for one reader. Its zero value is not ready for use.
+// groupSet collects groups for one reader. Make it by newGroupSet.
 type groupSet struct {
-	ready chan struct{} // ready after a group was added
+	ready chan struct{} // ready when a group was added
 
 	mu     sync.Mutex
 	groups map[registry.Group]struct{}
@@ -20,7 +20,7 @@ func newGroupSet() *groupSet {
 	return &groupSet{ready: make(chan struct{}, 1), groups: make(map[registry.Group]struct{})}
 }
 
-// add never blocks.
+// add adds a group. It never blocks.
 func (s *groupSet) add(g registry.Group) {
 	s.mu.Lock()
 	s.groups[g] = struct{}{}
@@ -31,6 +31,7 @@ func (s *groupSet) add(g registry.Group) {
 	}
 }
 
+// drain removes and returns all groups.
 func (s *groupSet) drain() []registry.Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,29 +11,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// index is the table of the source by what consumers ask for. It may be used
-// from any goroutine.
+// index holds the services of the table by the queries that they answer. It may be used from
+// any goroutine.
 type index struct {
-	mu       sync.Mutex
-	reader   *registry.Reader
-	services map[registry.Name]*registry.Service
-	answers  map[Query]map[registry.Name]struct{}
-	watches  map[Query]map[*Watch]struct{}
-	known    registry.Certainty
-	hides    bool // any scope that cannot be known may hide what a query finds nothing for
-	doubts   doubts
+	reader *registry.Reader
+
+	// A query that finds no service is unknown while any scope is; otherwise only while the
+	// scope "*" is.
+	anyScopeHides bool
+
+	mu        sync.Mutex
+	services  map[registry.Name]*registry.Service
+	answers   map[Query]map[registry.Name]struct{}
+	watches   map[Query]map[*Watch]struct{}
+	certainty registry.Certainty
+	doubts    doubts
 }
 
-// finding is what the table shows of a query.
+// finding is what the index holds for a query.
 type finding struct {
-	services []*registry.Service // by name
-	stale    error               // why all of it may be out of date
-	hidden   error               // why something of it cannot be known
-	synced   bool                // the source reported everything at least once
-	doubted  bool                // nothing of it was reported but what is in doubt
-	whole    bool                // it is everything: the source reported it at least once
+	services   []*registry.Service // by name
+	stale      error               // why all services may be out of date
+	unknown    error               // why some of the services cannot be known
+	synced     bool                // the source reported everything at least once
+	onlyDoubts bool                // all endpoints are doubted
+	complete   bool                // the source reported the whole answer at least once
 
-	unconfirmed map[doubted]time.Time // as doubts.unconfirmed has it
+	unconfirmed map[doubted]time.Time // as doubts.unconfirmed returns it
 }
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
@@ -43,13 +47,13 @@ func newIndex(t *registry.Table, doubt time.Duration) *index {
 	}
 }
 
-// drain reads what the source has reported and wakes those whom it concerns.
+// drain reads what the source has reported and wakes the affected watches.
 func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
-	reported, back := x.learn(d)
-	x.renew(d, back)
+	changed, back := x.updateCertainty(d)
+	x.renewDoubts(d, back)
 	woken := make(map[*Watch]struct{})
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
@@ -58,10 +62,10 @@ func (x *index) drain() {
 		}
 		x.replace(name, before, now)
 	}
-	for name := range x.doubts.endpoints { // what it has not reported since stays in doubt
+	for name := range x.doubts.endpoints { // endpoints without a new report stay doubted
 		x.doubts.confirm(name, x.services[name])
 	}
-	if reported || back { // it concerns everybody
+	if changed || back { // every watch is affected
 		for _, all := range x.watches {
 			maps.Copy(woken, all)
 		}
@@ -71,9 +75,9 @@ func (x *index) drain() {
 	}
 }
 
-// renew doubts what is known from before an outage, or from before the registry could
-// not report it, such as while the root above it had gone.
-func (x *index) renew(d registry.Delta, back bool) {
+// renewDoubts doubts what is known from before an outage, or from before the registry became
+// unable to report it, for example while the parent of all services was deleted.
+func (x *index) renewDoubts(d registry.Delta, back bool) {
 	switch {
 	case d.Stale != nil:
 		x.doubts.pause()
@@ -94,14 +98,16 @@ func (x *index) renew(d registry.Delta, back bool) {
 	}
 }
 
-// learn records how far the table may be relied on, and returns whether that is
-// different and whether an outage is over, that before the first reading included.
-func (x *index) learn(d registry.Delta) (differs, back bool) {
-	was, is := caused(x.known.Stale, ErrUnreachable), caused(d.Stale, ErrUnreachable)
-	differs = x.known.Synced != d.Synced || cause(was) != cause(is) || len(d.Scopes) > 0 //nolint:errorlint // causes are sentinels
-	back = d.Synced && d.Stale == nil && (!x.known.Synced || x.known.Stale != nil || x.known.Outages != d.Outages)
-	x.known = d.Certainty
-	return differs, back
+// updateCertainty records how far the table can be relied on. It returns whether that changed,
+// and whether an outage is over. The time before the first read counts as an outage.
+func (x *index) updateCertainty(d registry.Delta) (changed, back bool) {
+	was, is := caused(x.certainty.Stale, ErrUnreachable), caused(d.Stale, ErrUnreachable)
+	changed = x.certainty.Synced != d.Synced || len(d.Scopes) > 0 ||
+		cause(was) != cause(is) //nolint:errorlint // causes are sentinels
+	wasAway := !x.certainty.Synced || x.certainty.Stale != nil || x.certainty.Outages != d.Outages
+	back = d.Synced && d.Stale == nil && wasAway
+	x.certainty = d.Certainty
+	return changed, back
 }
 
 func (x *index) replace(name registry.Name, before, now *registry.Service) {
@@ -124,45 +130,48 @@ func (x *index) replace(name registry.Name, before, now *registry.Service) {
 	}
 }
 
-// find returns what answers a query, and why something of it cannot be known.
+// find returns the services that answer a query, and why some of them cannot be known.
 func (x *index) find(q Query) finding {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	names := make(map[registry.Name]struct{})
-	for _, one := range q.each() {
+	for _, one := range q.alternatives() {
 		maps.Copy(names, x.answers[one])
 	}
-	f := finding{stale: x.known.Stale, synced: x.known.Synced, doubted: len(names) == 0, unconfirmed: make(map[doubted]time.Time)}
-	if f.synced { // until then the state file itself answers
-		x.doubts.names(q, names)
+	f := finding{
+		stale: x.certainty.Stale, synced: x.certainty.Synced, onlyDoubts: len(names) == 0,
+		unconfirmed: make(map[doubted]time.Time),
+	}
+	if f.synced { // until then the state file answers, not its doubts
+		x.doubts.addNames(q, names)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		f.services = append(f.services, x.doubts.with(name, x.services[name]))
+		f.services = append(f.services, x.doubts.merged(name, x.services[name]))
 		maps.Copy(f.unconfirmed, x.doubts.unconfirmed(name))
-		hidden, _ := registry.Covering(x.known.Unknown, name)
-		f.hidden = first(f.hidden, hidden)
+		unknown, _ := registry.Covering(x.certainty.Unknown, name)
+		f.unknown = firstError(f.unknown, unknown)
 	}
 	if len(names) == 0 {
-		f.hidden = x.concealed()
+		f.unknown = x.unseenUnknown()
 	}
 	return f
 }
 
-// doubt keeps what the state file answered with until the registry has been there
-// for long: one that was restarted fills up as providers come back one by one.
-func (x *index) doubt(saved Snapshot) {
+// addDoubts doubts the endpoints of the state file, until the registry has been current for
+// the period.
+func (x *index) addDoubts(saved Snapshot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.doubts.over() {
+	if x.doubts.periodOver() {
 		return
 	}
 	for _, e := range saved.all {
 		x.doubts.add(e, saved.Since)
-		x.doubts.confirm(e.of.Name, x.services[e.of.Name])
+		x.doubts.confirm(e.service.Name, x.services[e.service.Name])
 	}
 }
 
-// latest returns an endpoint as it is known now; not ok, and as it was, where it is not.
+// latest returns an endpoint as it is known now, or e unchanged and false.
 func (x *index) latest(e Endpoint) (now Endpoint, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -180,37 +189,36 @@ func (x *index) latest(e Endpoint) (now Endpoint, ok bool) {
 	return e, false
 }
 
-// concealed returns why something that was never seen cannot be known.
-func (x *index) concealed() error {
-	if !x.hides {
-		return x.known.Unknown["*"] // the source says it of each name
+// unseenUnknown returns why services that were never reported cannot be known.
+func (x *index) unseenUnknown() error {
+	if !x.anyScopeHides {
+		return x.certainty.Unknown["*"] // the source reports each name separately
 	}
-	for _, scope := range slices.Sorted(maps.Keys(x.known.Unknown)) {
-		return x.known.Unknown[scope]
+	for _, scope := range slices.Sorted(maps.Keys(x.certainty.Unknown)) {
+		return x.certainty.Unknown[scope]
 	}
 	return nil
 }
 
-// rootUnknown returns why nothing below a root can be known, such as one that is
-// denied; nil where there is none.
+// rootUnknown returns why everything below a root is unknown, such as a root that the client
+// may not read; nil: no root is unknown.
 func (x *index) rootUnknown() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, scope := range slices.Sorted(maps.Keys(x.known.Unknown)) {
+	for _, scope := range slices.Sorted(maps.Keys(x.certainty.Unknown)) {
 		if strings.HasSuffix(scope, "*") {
-			return fmt.Errorf("%s: %w", scope, x.known.Unknown[scope])
+			return fmt.Errorf("%s: %w", scope, x.certainty.Unknown[scope])
 		}
 	}
 	return nil
 }
 
-// endDoubts gives up what is still in doubt, unless the registry went away again
-// meanwhile.
+// endDoubts drops all doubts, unless the registry became unreachable meanwhile.
 func (x *index) endDoubts() {
 	x.drain()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.doubts.over() {
+	if !x.doubts.periodOver() {
 		return
 	}
 	for _, s := range x.doubts.endpoints {
@@ -226,7 +234,7 @@ func (x *index) endDoubts() {
 func (x *index) watch(w *Watch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, q := range w.query.each() {
+	for _, q := range w.query.alternatives() {
 		if x.watches[q] == nil {
 			x.watches[q] = make(map[*Watch]struct{})
 		}
@@ -237,7 +245,7 @@ func (x *index) watch(w *Watch) {
 func (x *index) unwatch(w *Watch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, q := range w.query.each() {
+	for _, q := range w.query.alternatives() {
 		delete(x.watches[q], w)
 		if len(x.watches[q]) == 0 {
 			delete(x.watches, q)
@@ -245,7 +253,7 @@ func (x *index) unwatch(w *Watch) {
 	}
 }
 
-// watched returns what somebody watches.
+// watched returns the queries of all watches.
 func (x *index) watched() []Query {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -258,7 +266,7 @@ func (x *index) watched() []Query {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// wake wakes everybody who watches a query.
+// wake wakes every watch of a query.
 func (x *index) wake(q Query) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -266,5 +274,3 @@ func (x *index) wake(q Query) {
 		w.signal()
 	}
 }
-
-func sameAttributes(a, b *registry.Service) bool { return maps.Equal(a.Attributes, b.Attributes) }

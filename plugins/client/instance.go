@@ -16,18 +16,18 @@ import (
 
 // Instance is one process that provides a service at one address.
 type Instance struct {
-	// Application is the name it is found under by application, and the
-	// interface that it provides where Interfaces is empty.
+	// Application is the name for queries by application. If Interfaces is empty, it is also
+	// the interface that is provided.
 	Application string
 
-	// Interfaces are the RPC contracts that it provides, each found under its
+	// Interfaces are the RPC contracts that the instance provides. Consumers find each by its
 	// service key.
 	Interfaces []Interface
 
-	// Process is the same for all that one process provides under Application at
-	// several ports or over several protocols, and for no other process. Where the
-	// format holds these as one instance, as Kratos' in ZooKeeper, they are one. Empty:
-	// each is by itself.
+	// Process groups what one process provides under Application at several ports or over
+	// several protocols. It must be unique to the process. Formats that hold several ports in
+	// one instance, such as Kratos' in ZooKeeper, then write one instance. Empty: each is
+	// written separately.
 	Process string
 
 	Host     string // an IP address without brackets
@@ -36,8 +36,8 @@ type Instance struct {
 	Weight   Weight // zero: not reported
 	Zone     string // region/zone/subzone, as far as known
 
-	// Metadata is reported to consumers where the registry can hold it: the mesh
-	// shows them the labels of the pod in its place.
+	// Metadata is reported to consumers if the registry can hold it. The mesh shows the
+	// labels of the pod instead.
 	Metadata map[string]string
 }
 
@@ -54,7 +54,7 @@ func (i Instance) endpoint() registry.Endpoint {
 	return e
 }
 
-// interfaces are what is published: its own, or the application as one.
+// interfaces returns the interfaces to publish: those of the instance, or its application.
 func (i Instance) interfaces() []registry.Interface {
 	if len(i.Interfaces) == 0 {
 		return []registry.Interface{{Name: i.Application}}
@@ -66,8 +66,8 @@ func (i Instance) interfaces() []registry.Interface {
 	return all
 }
 
-// application returns the name that it is found under where services have plain
-// names: its own, or that of the interface that it provides.
+// application returns the name of the instance in formats with plain names: its application,
+// or otherwise its first interface.
 func (i Instance) application() string { return cmp.Or(i.Application, i.interfaces()[0].Name) }
 
 // keys returns the service keys that the instance is found under.
@@ -80,14 +80,14 @@ func (i Instance) keys() []naming.ServiceKey {
 	return slices.Compact(keys)
 }
 
-// id names the instance within its process.
+// id identifies the instance within its process.
 func (i Instance) id() string { return i.Application + "@" + i.Address() }
 
-// name reports what is registered of an instance apart: each interface by itself.
+// name identifies an instance of one interface, as byInterface returns it.
 func (i Instance) name() string { return i.id() + " " + i.keys()[0].String() }
 
-// each returns the instance once for each interface that it provides.
-func (i Instance) each() []Instance {
+// byInterface returns the instance once for each interface that it provides.
+func (i Instance) byInterface() []Instance {
 	if len(i.Interfaces) < 2 {
 		return []Instance{i}
 	}
@@ -100,20 +100,21 @@ func (i Instance) each() []Instance {
 	return all
 }
 
-// check names the field that cannot be used.
+// check returns an error that names the first invalid field.
 func (i Instance) check() error {
-	if err := i.problem(); err != nil {
+	if err := i.invalid(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
 
-func (i Instance) problem() error {
+func (i Instance) invalid() error {
 	if _, err := netip.ParseAddr(i.Host); err != nil {
 		return fmt.Errorf("instance %s: host: not an IP address that consumers can reach", naming.Quote(i.id()))
 	}
 	if addr, _ := netip.ParseAddr(i.Host); addr.Zone() != "" {
-		return fmt.Errorf("instance %s: host: the zone %s is known to this machine alone", naming.Quote(i.id()), naming.Quote(addr.Zone()))
+		return fmt.Errorf("instance %s: host: the zone %s is only known to this machine",
+			naming.Quote(i.id()), naming.Quote(addr.Zone()))
 	}
 	if i.Protocol != "" {
 		if err := metadata.CheckProtocol(strings.ToLower(i.Protocol)); err != nil {
@@ -121,13 +122,14 @@ func (i Instance) problem() error {
 		}
 	}
 	if addr, _ := netip.ParseAddr(i.Host); addr.IsUnspecified() {
-		return fmt.Errorf("instance %s: host: %s is no address that consumers can reach; give the one of this machine", naming.Quote(i.id()), i.Host)
+		return fmt.Errorf("instance %s: host: consumers cannot reach %s; set an address of this machine",
+			naming.Quote(i.id()), i.Host)
 	}
 	if i.Port == 0 {
-		return fmt.Errorf("instance %s: port: required", naming.Quote(i.id()))
+		return fmt.Errorf("instance %s: port: must not be 0", naming.Quote(i.id()))
 	}
 	if i.Application == "" && len(i.Interfaces) == 0 {
-		return errors.New("instance: application, interfaces: at least one is required")
+		return errors.New("instance: application, interfaces: at least one must be set")
 	}
 	for _, key := range i.keys() {
 		if err := key.Check(); err != nil {
@@ -142,8 +144,8 @@ func compareInstances(a, b Instance) int { return cmp.Compare(a.name(), b.name()
 // KeysOf returns the service keys that an instance is found under.
 func KeysOf(_ seam.Key, i Instance) []naming.ServiceKey { return i.keys() }
 
-// NameOf returns what Publisher.Problems calls an instance.
+// NameOf returns the name of an instance in Publisher.Problems.
 func NameOf(_ seam.Key, i Instance) string { return i.name() }
 
-// TextOf returns what a query asks for.
+// TextOf returns the name, key or host of a query.
 func TextOf(_ seam.Key, q Query) string { return q.text }

@@ -10,10 +10,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Resolve returns the answer to a query as soon as it is known; where ctx ends
-// before, an error as Watch.Next returns it. During an outage that is the last
-// known one, with Snapshot.Err set. What was asked for once is kept up to date for Options.KeepFresh, so that
-// asking again costs nothing.
+// Resolve returns the answer to a query as soon as it is known. If ctx ends earlier, it
+// returns the error of Watch.Next. During an outage the answer is the last known one, with
+// Snapshot.Err set. The query is kept up to date for Options.KeepFresh, so that repeating it
+// is cheap.
 func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
 	c.linger(q)
 	w := c.Watch(q)
@@ -21,7 +21,7 @@ func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
 	return w.Next(ctx)
 }
 
-// linger keeps a query up to date for a time.
+// linger keeps a query up to date for Options.KeepFresh.
 func (c *Client) linger(q Query) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,9 +45,9 @@ func (c *Client) linger(q Query) {
 	c.lingering[q] = l
 }
 
-// Latest returns what is known now of an endpoint of an earlier answer, for frameworks
-// that keep what an address came with first; not ok, and as it was, where it is no
-// longer there.
+// Latest returns an endpoint of an earlier answer as it is known now, for frameworks that
+// keep the first data of an address. If the endpoint is unknown now, Latest returns e
+// unchanged and false.
 func (c *Client) Latest(e Endpoint) (now Endpoint, ok bool) {
 	now, ok = c.index.latest(e)
 	if a, err := naming.ParseHostAddress(now.Service); err == nil && c.routes != nil {
@@ -56,14 +56,15 @@ func (c *Client) Latest(e Endpoint) (now Endpoint, ok bool) {
 	return now, ok
 }
 
-// answer returns what is known of a query whose names the source was asked for,
-// and how it was found. What the source reported is asked first: the table shows it
-// from then on. More is closed when the source reports more.
+// answer returns what is known of a query whose names were passed to the source, and how it
+// was found. The channel is closed when the source reports more names. Interest is asked
+// before the table: what it calls reported is in the table already.
 func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
 	known := c.backend.Interest.Answer(names...)
 	c.index.drain()
 	found = c.index.find(q)
-	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnreadable))}
+	unknown := firstError(found.unknown, known.Err)
+	s = Snapshot{Query: q, Err: firstError(caused(found.stale, ErrUnreachable), caused(unknown, ErrUnreadable))}
 	var all []Endpoint
 	for _, x := range found.services {
 		for _, reported := range x.Endpoints {
@@ -79,42 +80,47 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, mor
 		}
 	}
 	s.all, s.Endpoints = all, callable(all)
-	if found.whole = c.whole(known, found); found.whole {
-		c.state.keep(s)
+	if found.complete = c.isComplete(known, found); found.complete {
+		c.state.record(s)
 	}
 	return s, found, known.More
 }
 
-// whole reports whether what was found is everything: the source reported it at
-// least once, whether it can now or not.
-func (c *Client) whole(known registry.Answer, found finding) bool {
-	if found.doubted && errors.Is(found.stale, registry.ErrLimit) {
-		return false // it may be what does not fit
+// isComplete reports whether an answer is everything: the source reported all of it at least
+// once, even if it cannot report now.
+func (c *Client) isComplete(known registry.Answer, found finding) bool {
+	if found.onlyDoubts && errors.Is(found.stale, registry.ErrLimit) {
+		return false // the limit may have left something out
 	}
 	if c.backend.Interest != nil {
 		return known.Reported
 	}
-	return found.synced && (found.hidden == nil || !found.doubted)
+	return found.synced && (found.unknown == nil || !found.onlyDoubts)
 }
 
-// why says why the registry cannot be read; nil where it can.
-func (c *Client) why() error {
+// readError returns why the registry cannot be read, or nil.
+func (c *Client) readError() error {
 	if stale := c.index.find(Query{}).stale; stale != nil {
 		return caused(stale, ErrUnreachable)
 	}
+	return caused(c.sourceErr(), ErrUnreachable)
+}
+
+// sourceErr returns why the source cannot read the registry, or nil.
+func (c *Client) sourceErr() error {
 	if c.backend.Err == nil {
 		return nil
 	}
-	return caused(c.backend.Err(), ErrUnreachable)
+	return c.backend.Err()
 }
 
-// names returns what the source has to report for a query.
-func (c *Client) names(q Query) []string {
+// sourceNames returns the names that the source has to report for a query.
+func (c *Client) sourceNames(q Query) []string {
 	if c.backend.Interest == nil {
 		return nil
 	}
 	var all []string
-	for _, one := range q.each() {
+	for _, one := range q.alternatives() {
 		if c.invalidPart(one) == nil {
 			all = append(all, c.backend.Names(one)...)
 		}
@@ -122,24 +128,23 @@ func (c *Client) names(q Query) []string {
 	return all
 }
 
-// invalid returns why the registry can hold nothing that answers a query, nil where it
-// can hold something.
+// invalid returns why the registry cannot hold any answer to a query, or nil.
 func (c *Client) invalid(q Query) error {
 	var why error
-	for _, one := range q.each() {
+	for _, one := range q.alternatives() {
 		err := c.invalidPart(one)
 		if err == nil {
 			return nil
 		}
-		why = first(why, err)
+		why = firstError(why, err)
 	}
-	return fmt.Errorf("%s: %w", q, first(why, errNothing))
+	return fmt.Errorf("%s: %w", q, firstError(why, errEmptyQuery))
 }
 
-// invalidPart is invalid for one of several queries. It is not asked for, so that a
-// registry that refuses its name says nothing of others.
+// invalidPart is invalid for one alternative of a query. Invalid alternatives are not
+// requested: that the registry refuses one name must not affect the others.
 func (c *Client) invalidPart(one Query) error {
-	if err := one.problem(); err != nil || c.backend.Valid == nil {
+	if err := one.invalid(); err != nil || c.backend.Valid == nil {
 		return err
 	}
 	for _, name := range c.backend.Names(one) {
@@ -150,9 +155,9 @@ func (c *Client) invalidPart(one Query) error {
 	return nil
 }
 
-// confirm has the state know that what is watched is still as it says.
-func (c *Client) confirm() {
+// renewState confirms the answers of watched queries in the state file.
+func (c *Client) renewState() {
 	for _, q := range c.index.watched() {
-		c.answer(q, c.names(q))
+		c.answer(q, c.sourceNames(q))
 	}
 }

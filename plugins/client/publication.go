@@ -13,24 +13,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// publication is what is published, and when each group is looked at next. Only
-// Run's goroutine touches it. Beside that run the calls, at most one for a group.
+// publication is one run of a targetPublisher: what is published, and when each group is read
+// next. The goroutine of Run owns it. Calls run in goroutines of their own, at most one for
+// each group.
 type publication struct {
 	*targetPublisher
-	planner  *plan.Planner
-	origins  map[registry.Name]bool             // what was claimed last
-	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
-	provided map[registry.Group]map[string]bool // by key
-	observed map[registry.Group]observation
-	others   *groupSet // that others changed
-	dirty    map[registry.Group]time.Time
-	calling  map[registry.Group]bool // a call for it is in flight
-	outcomes chan outcome
-	timer    *time.Timer // until the next group is looked at
-	fails    map[registry.Group]int
+	planner   *plan.Planner
+	claimed   map[registry.Name]bool             // services of the last claim
+	queries   map[registry.Group][]Query         // queries that observe others' changes to a group
+	provided  map[registry.Group]map[string]bool // own entries, by key
+	observed  map[registry.Group]observation
+	disturbed *groupSet                    // groups that others may have changed
+	readAt    map[registry.Group]time.Time // when to read each group
+	calling   map[registry.Group]bool      // a call is in flight
+	outcomes  chan outcome
+	timer     *time.Timer // ready when the next group is due
+	failures  map[registry.Group]int
 }
 
-// observation is that others changed what is known of a query.
+// observation is a running Client.observe.
 type observation struct {
 	query Query
 	stop  func()
@@ -38,22 +39,22 @@ type observation struct {
 
 func newPublication(p *targetPublisher) *publication {
 	return &publication{
-		targetPublisher: p, planner: plan.New(p.owner), origins: make(map[registry.Name]bool),
-		observed: make(map[registry.Group]observation), others: newGroupSet(), dirty: make(map[registry.Group]time.Time),
+		targetPublisher: p, planner: plan.New(p.owner), claimed: make(map[registry.Name]bool),
+		observed: make(map[registry.Group]observation), disturbed: newGroupSet(), readAt: make(map[registry.Group]time.Time),
 		calling: make(map[registry.Group]bool), outcomes: make(chan outcome), timer: time.NewTimer(0),
-		fails: make(map[registry.Group]int),
+		failures: make(map[registry.Group]int),
 	}
 }
 
-// follow publishes until ctx or the connection ends. Calls may be in flight when it
-// returns, whose time is over.
+// follow publishes until ctx or the connection ends. When it returns, canceled calls may still
+// be in flight.
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lost := w.target.Capabilities().Lost
 	w.claim()
 	for {
-		w.begin(ctx)
+		w.startCalls(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -61,10 +62,10 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-w.wake:
 			w.claim()
-		case <-w.others.ready:
-			w.disturbed()
+		case <-w.disturbed.ready:
+			w.touchDisturbed()
 		case <-lost:
-			w.all()
+			w.touchAll()
 		case o := <-w.outcomes:
 			w.finish(ctx, o)
 		case <-w.timer.C:
@@ -72,118 +73,119 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// disturbed has the groups looked at that others changed: at once where what blocked
-// ours may have gone.
-func (w *publication) disturbed() {
-	for _, g := range w.others.drain() {
-		after := spread(gather)
+// touchDisturbed schedules the groups that others changed. A group in conflict is read at once,
+// because the blocking entry may be gone.
+func (w *publication) touchDisturbed() {
+	for _, g := range w.disturbed.drain() {
+		after := spread(gatherTime)
 		if errors.Is(w.problemOf(g), ErrConflict) {
 			after = 0
 		}
-		w.dirty[g] = time.Now().Add(after)
+		w.readAt[g] = time.Now().Add(after)
 	}
 }
 
-// problemOf returns why a group is not as it should be.
+// problemOf returns why a group is not published as requested, or nil.
 func (w *publication) problemOf(g registry.Group) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.problems[g]
 }
 
-// all has every group looked at.
-func (w *publication) all() {
+// touchAll schedules every group at once.
+func (w *publication) touchAll() {
 	for g := range w.planner.Groups() {
-		w.dirty[g] = time.Now()
+		w.readAt[g] = time.Now()
 	}
 }
 
-// begin begins to read the groups whose time has come, in that order, and sets the
-// timer for the next one.
-func (w *publication) begin(ctx context.Context) {
+// startCalls starts to read the groups that are due, the earliest first, and sets the timer
+// for the next one.
+func (w *publication) startCalls(ctx context.Context) {
 	w.timer.Stop()
-	for _, g := range slices.SortedFunc(maps.Keys(w.dirty), func(a, b registry.Group) int { return w.dirty[a].Compare(w.dirty[b]) }) {
-		switch at := w.dirty[g]; {
+	byTime := func(a, b registry.Group) int { return w.readAt[a].Compare(w.readAt[b]) }
+	for _, g := range slices.SortedFunc(maps.Keys(w.readAt), byTime) {
+		switch at := w.readAt[g]; {
 		case w.calling[g]:
-		case len(w.calling) == atATime:
-			return // an outcome comes first
+		case len(w.calling) == maxCalls:
+			return // the next outcome calls startCalls again
 		case time.Now().Before(at):
 			w.timer.Reset(time.Until(at))
 			return
 		default:
-			delete(w.dirty, g)
+			delete(w.readAt, g)
 			w.call(ctx, outcome{group: g})
 		}
 	}
 }
 
-// claim records what is to be provided.
+// claim claims the entries of all desired instances, and schedules the groups that this changes.
 func (w *publication) claim() {
 	w.mu.Lock()
 	desired := w.desired
 	w.mu.Unlock()
-	refused, names := make(map[string]error), make(map[registry.Group][]string)
+	unwritable, names := make(map[string]error), make(map[registry.Group][]string)
 	now := make(map[registry.Name]bool, len(desired))
-	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
-	touched := func(groups []registry.Group) {
+	w.queries, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
+	touch := func(groups []registry.Group) {
 		for _, g := range groups {
-			w.dirty[g] = time.Now()
+			w.readAt[g] = time.Now()
 		}
 	}
 	for _, s := range w.provisionsOf(desired) {
 		entries, err := w.encode(s)
 		if err != nil {
-			for _, i := range s.of {
-				refused[i.name()] = fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err)
+			for _, i := range s.instances {
+				unwritable[i.name()] = fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err)
 			}
 		}
 		for _, e := range entries {
 			now[s.Name] = true
-			w.provide(e, s.of, names)
+			w.recordProvided(e, s.instances, names)
 		}
 		if len(entries) > 0 {
-			touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
+			touch(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
 		}
 	}
-	for name := range w.origins {
+	for name := range w.claimed {
 		if !now[name] {
-			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Withdrawn, nil))
+			touch(w.planner.Claim(plan.Origin{Service: name}, plan.Withdrawn, nil))
 		}
 	}
-	w.origins = now
-	w.refuse(refused, names)
+	w.claimed = now
+	w.recordUnwritable(unwritable, names)
 }
 
-// provide records of which instances an entry is.
-func (w *publication) provide(e registry.Entry, of []Instance, names map[registry.Group][]string) {
+// recordProvided records an own entry, and the instances that it holds.
+func (w *publication) recordProvided(e registry.Entry, of []Instance, names map[registry.Group][]string) {
 	if w.provided[e.Group] == nil {
 		w.provided[e.Group] = make(map[string]bool)
 	}
 	w.provided[e.Group][e.Key] = true
 	for _, i := range of {
-		w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
+		w.queries[e.Group] = append(w.queries[e.Group], w.shows(i)...)
 		names[e.Group] = append(names[e.Group], i.name())
 	}
 }
 
-// outcome is what came of a call for a group: of its reading or, where there is a
-// change, of writing that.
+// outcome is the result of a call for a group: of writing change, or of reading the group if
+// change is empty.
 type outcome struct {
 	group    registry.Group
 	stored   []registry.Stored
 	change   registry.Change
-	conflict error // why not all that is provided could be written
+	conflict error // why a part of what is provided could not be written
 	err      error
 }
 
-// call reads or writes a group within callTime.
+// call reads or writes a group within callTimeout.
 func (w *publication) call(ctx context.Context, o outcome) {
 	w.calling[o.group] = true
 	if !o.change.Empty() {
 		w.wrote.Store(true)
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, callTime)
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		if o.change.Empty() {
 			o.stored, o.err = w.target.Read(ctx, o.group)
@@ -194,7 +196,7 @@ func (w *publication) call(ctx context.Context, o outcome) {
 	}()
 }
 
-// finish handles the result of a call, and writes what has to be after a reading.
+// finish handles the result of a call. After a read it writes what has to change.
 func (w *publication) finish(ctx context.Context, o outcome) {
 	delete(w.calling, o.group)
 	switch {
@@ -207,47 +209,48 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 	default:
 		w.planner.Applied(o.change)
 	}
-	w.record(o)
-	w.follows(o.group, first(o.err, o.conflict))
+	w.recordOutcome(o)
+	w.observeOthers(o.group, firstError(o.err, o.conflict))
 }
 
-// plan returns what has to be written to a group, and why not all that is
-// provided can be.
+// plan returns the change that a group needs, and why a part of what is provided cannot be
+// written.
 //
-// What another session holds in our name is left alone: it goes with that session.
-// Either the process before ended without withdrawing it, or another one runs under
-// the same identity. Where a target keeps apart what each session publishes, ours is
-// published beside it.
-func (w *publication) plan(g registry.Group, held []registry.Stored) (registry.Change, error) {
+// Entries that another session holds under our owner are left as they are: they end with that
+// session. Either an earlier process ended without withdrawing them, or another process has the
+// same identity. A shared target keeps the entries of each session apart. There our entry is
+// published next to the other one.
+func (w *publication) plan(g registry.Group, stored []registry.Stored) (registry.Change, error) {
 	provided := w.provided[g]
-	apart := w.target.Capabilities().Shared
+	shared := w.target.Capabilities().Shared
 	var duplicate error
-	held = slices.Clone(held)
-	for n, h := range held {
-		if h.Owner != w.owner || h.Live || apart && provided[h.Key] {
+	stored = slices.Clone(stored)
+	for n, s := range stored {
+		if s.Owner != w.owner || s.Live || shared && provided[s.Key] {
 			continue
 		}
-		held[n].Owner += "/other" // behind ours in order, so that neither of two yields
+		stored[n].Owner += "/other" // sorts after our owner, so that neither of the two yields
 		if len(provided) > 0 {
-			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity), or wait for the session of the one before to end", h.Key, ErrConflict)
+			duplicate = fmt.Errorf("%s: %w: it has the same identity; set identity to a unique value in each process, "+
+				"or wait until the earlier session expires", s.Key, ErrConflict)
 		}
 	}
-	w.planner.Observe(g, held)
+	w.planner.Observe(g, stored)
 	change, conflicts := w.planner.Change(g)
 	if len(conflicts) > 0 && duplicate == nil {
-		return change, fmt.Errorf("%s: %w: it is left as it is", conflicts[0].Key, ErrConflict)
+		return change, fmt.Errorf("%s: %w: its entry is left unchanged", conflicts[0].Key, ErrConflict)
 	}
 	return change, duplicate
 }
 
-// follows observes a group by the client's own source, in place of watches of the
-// target, which have a connection of their own: where others may change what is ours,
-// and for as long as another one's entry blocks ours, so that what is provided replaces
-// it as soon as that goes.
-func (w *publication) follows(g registry.Group, err error) {
+// observeOthers observes others' changes to a group while they may affect our entries: if the
+// target's entries can be changed by others, and while another owner's entry blocks ours. In the
+// second case our entry is written as soon as the other one is deleted. The client's own source
+// observes the group, because a watch of the target needs another connection.
+func (w *publication) observeOthers(g registry.Group, err error) {
 	changeable := w.target.Capabilities().Watcher != nil
-	q := AnyOf(w.keys[g]...)
-	needed := len(w.keys[g]) > 0 && (changeable || errors.Is(err, ErrConflict))
+	q := AnyOf(w.queries[g]...)
+	needed := len(w.queries[g]) > 0 && (changeable || errors.Is(err, ErrConflict))
 	was, observed := w.observed[g]
 	if observed && (!needed || was.query != q) {
 		was.stop()
@@ -255,57 +258,57 @@ func (w *publication) follows(g registry.Group, err error) {
 		observed = false
 	}
 	if needed && !observed && w.observe != nil {
-		w.observed[g] = observation{q, w.observe(q, func() { w.others.add(g) })}
+		w.observed[g] = observation{q, w.observe(q, func() { w.disturbed.add(g) })}
 	}
 }
 
-// record keeps what came of a group, and when it is looked at next: no later than
-// somebody asked for meanwhile.
-func (w *publication) record(o outcome) {
-	g, err := o.group, first(o.err, o.conflict)
-	before := w.problem(g, err)
+// recordOutcome records the result of a call and schedules the next read of its group, unless
+// an earlier one was scheduled meanwhile.
+func (w *publication) recordOutcome(o outcome) {
+	g, err := o.group, firstError(o.err, o.conflict)
+	before := w.setProblem(g, err)
 	if o.err != nil {
-		w.fails[g]++
-	} else if delete(w.fails, g); w.planner.Drop(g) {
+		w.failures[g]++
+	} else if delete(w.failures, g); w.planner.Drop(g) {
 		return
 	}
-	if _, asked := w.dirty[g]; !asked {
-		w.dirty[g] = time.Now().Add(w.pace(o))
+	if _, scheduled := w.readAt[g]; !scheduled {
+		w.readAt[g] = time.Now().Add(w.untilNextRead(o))
 	}
 	switch {
 	case err != nil && before == nil:
-		w.log.Warn("not published, trying on", "group", g.String(), "err", err)
+		w.log.Warn("not published, retrying", "group", g.String(), "err", err)
 	case err == nil && before != nil:
 		w.log.Info("published again", "group", g.String())
 	}
 }
 
-// pace returns how long after a call its group is looked at again.
-func (w *publication) pace(o outcome) time.Duration {
+// untilNextRead returns how long after a call its group is read again.
+func (w *publication) untilNextRead(o outcome) time.Duration {
 	if o.err != nil {
-		return retryIn(w.fails[o.group])
+		return retryIn(w.failures[o.group])
 	}
 	if o.change.Empty() {
-		return spread(refresh)
+		return spread(refreshInterval)
 	}
 	can := w.target.Capabilities()
 	if can.VerifyAfter > 0 {
 		return can.VerifyAfter
 	}
 	if can.Watcher != nil {
-		return spread(gather) // a write may end the watch
+		return spread(gatherTime) // the write may have ended the watch
 	}
-	return spread(refresh)
+	return spread(refreshInterval)
 }
 
-// spread shortens a time by up to a fifth, so that processes do not act in sync.
+// spread shortens a duration by up to a fifth, so that processes do not act at the same time.
 func spread(d time.Duration) time.Duration {
 	return d - rand.N(d/5) //nolint:gosec // spreads load, keeps no secret
 }
 
-// problem records why a group is not as it should be, and returns why it was not
-// before.
-func (w *publication) problem(g registry.Group, err error) error {
+// setProblem records why a group is not published as requested, and returns the previous
+// reason.
+func (w *publication) setProblem(g registry.Group, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.problems[g]
@@ -317,37 +320,37 @@ func (w *publication) problem(g registry.Group, err error) error {
 	return before
 }
 
-// withdraw withdraws everything, as far as that is done before ctx ends, and ends
-// the calls in flight. The error says that something was not withdrawn.
+// withdraw withdraws everything until ctx ends, and then ends the calls in flight. The error
+// says that something was not withdrawn.
 func (w *publication) withdraw(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.timer.Stop()
 	w.claim()
-	w.all()
-	clear(w.fails)
-	for len(w.dirty)+len(w.calling) > 0 && ctx.Err() == nil {
-		w.begin(ctx)
+	w.touchAll()
+	clear(w.failures)
+	for len(w.readAt)+len(w.calling) > 0 && ctx.Err() == nil {
+		w.startCalls(ctx)
 		select {
 		case <-ctx.Done():
 		case o := <-w.outcomes:
 			w.finish(ctx, o)
 			if errors.Is(o.err, registry.ErrRefused) {
-				delete(w.dirty, o.group)
+				delete(w.readAt, o.group)
 			}
 		case <-w.timer.C:
 		}
 	}
 	err := ctx.Err()
 	if err != nil {
-		w.log.Warn("not everything was withdrawn before the time was up; it goes with the session", "err", err)
-		err = fmt.Errorf("not everything was withdrawn; it goes with the session: %w", err)
+		w.log.Warn("withdrawal incomplete, the session's end removes what remains", "err", err)
+		err = fmt.Errorf("not everything was withdrawn; the session's end removes what remains: %w", err)
 	}
 	cancel()
 	w.await()
 	return err
 }
 
-// await waits for the calls in flight, whose time is over.
+// await waits for canceled calls.
 func (w *publication) await() {
 	for len(w.calling) > 0 {
 		delete(w.calling, (<-w.outcomes).group)

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Query says what a consumer looks for. It is comparable.
+// Query is what a consumer looks for. Queries are comparable.
 type Query struct {
 	by   by
 	text string
@@ -26,7 +26,7 @@ const (
 	byAny
 )
 
-// ByInterface asks for the providers of one interface, by its service key.
+// ByInterface finds the providers of one interface, by its service key.
 func ByInterface(name, version, group string) Query {
 	return ofInterface(registry.Interface{Name: name, Version: version, Group: group})
 }
@@ -35,11 +35,10 @@ func ofInterface(i registry.Interface) Query { return ofKey(metadata.KeyOf(i)) }
 
 func ofKey(k naming.ServiceKey) Query { return Query{byKey, k.String()} }
 
-// ByApplication asks for the instances of an application, whichever interfaces
-// they provide.
+// ByApplication finds the instances of an application, whichever interfaces they provide.
 func ByApplication(name string) Query { return Query{byApplication, name} }
 
-// ByHost asks for the endpoints of a host of the mesh, as
+// ByHost finds the endpoints of a host of the mesh, such as
 // greeter.shop.svc.cluster.local:20000.
 func ByHost(address string) Query {
 	if a, err := naming.ParseHostAddress(address); err == nil {
@@ -48,8 +47,8 @@ func ByHost(address string) Query {
 	return Query{byHost, address}
 }
 
-// Named asks for what a consumer calls by a name: the providers of an interface of
-// that name, the instances of an application or, by host:port, a host of the mesh.
+// Named finds what a consumer may call by a plain name: the providers of an interface of that
+// name, the instances of an application or, by host:port, a host of the mesh.
 func Named(name string) Query {
 	all := []Query{ByInterface(name, "", ""), ByApplication(name)}
 	if _, err := naming.ParseHostAddress(name); err == nil {
@@ -58,9 +57,9 @@ func Named(name string) Query {
 	return AnyOf(all...)
 }
 
-// ParseQuery asks for what a text names: a service key
+// ParseQuery returns the query that a text names: a service key
 // (providers:api.Greeter:1.0.0:group), a host address of the mesh
-// (greeter.shop.svc.cluster.local:20000), or a plain name as Named accepts it.
+// (greeter.shop.svc.cluster.local:20000), or a plain name as in Named.
 func ParseQuery(text string) (Query, error) {
 	q := Named(text)
 	switch {
@@ -69,15 +68,15 @@ func ParseQuery(text string) (Query, error) {
 	case strings.Contains(text, ":"):
 		q = ByHost(text)
 	}
-	return q, q.problem()
+	return q, q.invalid()
 }
 
-// problem returns why no registry can hold an answer; nil where one may.
-func (q Query) problem() error {
+// invalid returns why no registry can hold an answer, or nil.
+func (q Query) invalid() error {
 	var err error
 	switch {
 	case q.text == "":
-		return errNothing
+		return errEmptyQuery
 	case q.by == byKey:
 		_, err = naming.ParseServiceKey(q.text)
 	case q.by == byHost:
@@ -89,21 +88,21 @@ func (q Query) problem() error {
 	return nil
 }
 
-var errNothing = fmt.Errorf("%w: the query asks for nothing", ErrInvalid)
+var errEmptyQuery = fmt.Errorf("%w: the query is empty", ErrInvalid)
 
-// AnyOf asks for everything that answers one of several queries.
+// AnyOf finds everything that answers at least one of several queries.
 func AnyOf(several ...Query) Query {
 	var parts []string
 	for _, q := range several {
-		for _, one := range q.each() {
+		for _, one := range q.alternatives() {
 			parts = append(parts, string(rune('0'+one.by))+one.text)
 		}
 	}
 	return Query{byAny, strings.Join(parts, "\n")}
 }
 
-// each returns the queries of which one has to be answered.
-func (q Query) each() []Query {
+// alternatives returns the queries of AnyOf, or the query itself.
+func (q Query) alternatives() []Query {
 	if q.by != byAny {
 		return []Query{q}
 	}
@@ -120,7 +119,7 @@ func (q Query) each() []Query {
 func (q Query) String() string {
 	if q.by == byAny {
 		var parts []string
-		for _, one := range q.each() {
+		for _, one := range q.alternatives() {
 			parts = append(parts, one.String())
 		}
 		return strings.Join(parts, " or ")
@@ -128,7 +127,7 @@ func (q Query) String() string {
 	return map[by]string{byKey: "service key ", byApplication: "application ", byHost: "host "}[q.by] + q.text
 }
 
-// queries returns everything that a service is an answer to; nothing for nil.
+// queries returns every query that a service answers; none for nil.
 func queries(s *registry.Service) []Query {
 	if s == nil {
 		return nil
@@ -136,13 +135,13 @@ func queries(s *registry.Service) []Query {
 	var all []Query
 	for _, i := range s.Interfaces {
 		all = append(all, ofInterface(i))
-		if i.Version == "" && i.Group == "" { // an application without interfaces of its own
+		if i.Version == "" && i.Group == "" { // an application that has no interfaces
 			all = append(all, ByApplication(i.Name))
 		}
 	}
 	if s.Application != "" {
 		all = append(all, ByApplication(s.Application))
-		if len(s.Interfaces) == 0 { // it has a plain name alone
+		if len(s.Interfaces) == 0 { // the service has only a plain name
 			all = append(all, ByInterface(s.Application, "", ""))
 		}
 	}

@@ -37,7 +37,7 @@ func (m *mirror) Run(ctx context.Context, t *registry.Table) error {
 		groups, err := m.target.Groups(ctx)
 		for _, g := range groups {
 			held, readErr := m.target.Read(ctx, g)
-			err = first(err, readErr)
+			err = firstError(err, readErr)
 			var entries []registry.Entry
 			for _, h := range held {
 				entries = append(entries, h.Entry)
@@ -383,7 +383,7 @@ func TestRegister_SlowGroup(t *testing.T) {
 		target, b := world(t)
 		target.Fail(func(_ memory.Op, g registry.Group) error {
 			if strings.HasSuffix(g.Name, "api.Farewell") || strings.Contains(g.String(), "api.Farewell") {
-				<-time.NewTimer(callTime).C
+				<-time.NewTimer(callTimeout).C
 				return context.DeadlineExceeded
 			}
 			return nil
@@ -396,7 +396,7 @@ func TestRegister_SlowGroup(t *testing.T) {
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)
 		}
-		<-time.NewTimer(callTime + time.Second).C
+		<-time.NewTimer(callTimeout + time.Second).C
 		synctest.Wait()
 		n := 0
 		for _, e := range target.Entries() {
@@ -419,7 +419,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 		c := start(t, b)
 		target.Fail(func(_ memory.Op, g registry.Group) error {
 			if strings.Contains(g.String(), "api.Slow") {
-				<-time.NewTimer(callTime).C
+				<-time.NewTimer(callTimeout).C
 				return context.DeadlineExceeded
 			}
 			return nil
@@ -433,7 +433,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 		for n, step := range []func(Instance) error{
 			c.Register, func(i Instance) error { return c.Deregister(t.Context(), i) }, c.Register,
 		} {
-			if err := first(c.Register(of("api.Slow")), step(of("api.Greeter"))); err != nil {
+			if err := firstError(c.Register(of("api.Slow")), step(of("api.Greeter"))); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -463,7 +463,7 @@ func TestRegister_Omissions(t *testing.T) {
 		six := Instance{Application: "greeter", Host: "fd00::1", Port: 20000, Protocol: "thrift"}
 		four := six
 		four.Host = "10.0.0.1"
-		if err := first(c.Register(six), c.Register(four)); err != nil {
+		if err := firstError(c.Register(six), c.Register(four)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -501,7 +501,7 @@ func TestRegister_ReadJitter(t *testing.T) {
 				return nil
 			})
 		}
-		<-time.NewTimer(refresh).C
+		<-time.NewTimer(refreshInterval).C
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()

@@ -12,22 +12,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Register publishes an instance from now on, and again after connections are lost.
-// It returns at once; WaitVisible reports when consumers see it. What is registered
-// of one application and address adds up, interface by interface; an interface
-// that is registered again is replaced. The error names what cannot be published.
+// Register publishes an instance, and again whenever a connection is lost. It returns at
+// once; WaitVisible reports when consumers see the instance. Interfaces registered for one
+// application and address accumulate; an interface that is registered again is replaced.
+// The error says what cannot be published.
 func (c *Client) Register(i Instance) error {
 	if err := i.check(); err != nil {
 		return err
 	}
 	if c.backend.Publisher == nil {
-		return fmt.Errorf("client: %s: %w: a provider must have an identity; set Identity of its options", c.backend.Kind, ErrInvalid)
+		return fmt.Errorf("client: %s: %w: a provider needs an identity; set Identity of the registry's Options",
+			c.backend.Kind, ErrInvalid)
 	}
 	if c.ctx.Err() != nil {
 		return ErrClosed
 	}
 	if a, err := netip.ParseAddr(i.Host); err == nil && a.IsLoopback() {
-		c.o.Log.Warn("instance at a loopback address, only this machine can call it", "instance", i.id())
+		c.o.Log.Warn("instance has a loopback address, only this machine can call it", "instance", i.id())
 	}
 	i.Interfaces, i.Metadata = slices.Clone(i.Interfaces), maps.Clone(i.Metadata)
 	if c.backend.Holds != nil {
@@ -37,34 +38,36 @@ func (c *Client) Register(i Instance) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range i.each() {
+	for _, one := range i.byInterface() {
 		c.instances[one.name()] = one
 	}
-	c.drained = time.Time{}
+	c.drainDeadline = time.Time{}
 	c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
 	return nil
 }
 
-// Deregister takes the interfaces of instances back and waits until consumers no
-// longer see them, and once for Options.DrainDelay, so that they may end without a call
-// lost, or until ctx ends, whose error it returns then. Where ctx has no deadline it
-// waits for the registry for 10 s, in all of several calls that follow each other. They
-// are withdrawn all the same. An address that still provides a name to the caller is
-// not waited for under that name, and nothing is where nothing was ever published.
-// Where the registry refuses to show them it returns ErrDenied.
+// Deregister withdraws the interfaces of instances. It then waits until consumers no longer
+// see them, and once for Options.DrainDelay, so that no call is lost when they end. If ctx
+// ends earlier, Deregister returns its error, and the instances are withdrawn nevertheless.
+// Without a deadline of ctx it waits at most 10 s for the registry, in total over
+// successive calls.
 //
-// A mesh offers an instance for as long as its pod is ready, whatever is withdrawn:
-// there it waits for the pod to go, as it does when Kubernetes has asked it to end.
+// Deregister does not wait for a name that the address still provides to the caller, nor if
+// nothing was ever published. If the registry refuses to show the instances, it returns
+// ErrDenied.
+//
+// A mesh offers an instance for as long as its pod is ready, even if it is withdrawn. There
+// Deregister waits until the pod is no longer offered, as after Kubernetes has told it to end.
 func (c *Client) Deregister(ctx context.Context, instances ...Instance) error {
 	gone, left := c.withdraw(instances)
 	if len(gone) == 0 || c.backend.Source == nil || !c.backend.Publisher.Wrote() {
 		return nil
 	}
-	limited, cancel := c.draining(ctx)
+	limited, cancel := c.withDrainDeadline(ctx)
 	defer cancel()
 	for _, i := range gone {
 		for _, q := range c.backend.Shows(i) {
-			if c.provides(left, i.Address(), q) {
+			if c.answersAt(left, i.Address(), q) {
 				continue
 			}
 			if err := c.awaitAbsence(limited, q, i); err != nil {
@@ -75,16 +78,16 @@ func (c *Client) Deregister(ctx context.Context, instances ...Instance) error {
 	return c.awaitDrain(ctx)
 }
 
-// drain is how long Deregister waits for the registry at most where nobody says how
-// long, for all that is withdrawn one after the other.
-const drain = 10 * time.Second
+// defaultDrain bounds the wait of successive calls of Deregister for the registry, if their
+// contexts have no deadline.
+const defaultDrain = 10 * time.Second
 
-// withdraw no longer provides instances, and returns which it did, and the others.
+// withdraw removes instances. It returns those that were registered, and those that remain.
 func (c *Client) withdraw(instances []Instance) (gone, left []Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, i := range instances {
-		for _, one := range i.each() {
+		for _, one := range i.byInterface() {
 			if there, ok := c.instances[one.name()]; ok {
 				gone = append(gone, there)
 				delete(c.instances, one.name())
@@ -98,27 +101,29 @@ func (c *Client) withdraw(instances []Instance) (gone, left []Instance) {
 	return gone, left
 }
 
-// provides reports whether one of several instances answers a query at an address.
-func (c *Client) provides(several []Instance, address string, q Query) bool {
+// answersAt reports whether one of several instances answers a query at an address.
+func (c *Client) answersAt(several []Instance, address string, q Query) bool {
 	return slices.ContainsFunc(several, func(i Instance) bool {
 		return i.Address() == address && slices.Contains(c.backend.Shows(i), q)
 	})
 }
 
-// draining gives a context without a deadline that of what is withdrawn together.
-func (c *Client) draining(ctx context.Context) (context.Context, context.CancelFunc) {
+// withDrainDeadline bounds a context without a deadline by the deadline that successive
+// calls share.
+func (c *Client) withDrainDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.After(c.drained.Add(drain)) {
-		c.drained = now.Add(drain)
+	if now := time.Now(); now.After(c.drainDeadline.Add(defaultDrain)) {
+		c.drainDeadline = now.Add(defaultDrain)
 	}
-	return context.WithDeadline(ctx, c.drained)
+	return context.WithDeadline(ctx, c.drainDeadline)
 }
 
-// awaitDrain gives consumers the time to learn what this process knows already.
+// awaitDrain waits for DrainDelay, so that consumers learn of a removal that this process
+// already sees.
 func (c *Client) awaitDrain(ctx context.Context) error {
 	timer := time.NewTimer(c.o.DrainDelay)
 	defer timer.Stop()
@@ -129,15 +134,14 @@ func (c *Client) awaitDrain(ctx context.Context) error {
 		return ctx.Err()
 	}
 	c.mu.Lock()
-	c.drained = c.drained.Add(c.o.DrainDelay) // it was not spent on the registry
+	c.drainDeadline = c.drainDeadline.Add(c.o.DrainDelay) // the delay does not count as waiting for the registry
 	c.mu.Unlock()
 	return nil
 }
 
-// WaitVisible waits until an instance is among those that consumers of this
-// client's registry see. Asked of a client of another registry that a bridge
-// keeps in sync, it reports when the other side sees it. It returns why it does
-// not where ctx ends before.
+// WaitVisible waits until consumers of this client's registry see an instance. A client of
+// another registry that a bridge keeps in sync reports when the instance is visible there.
+// If ctx ends earlier, the error says why the instance is not visible.
 func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	for _, q := range c.backend.Shows(i) {
 		if err := c.await(ctx, q, i, visible); err != nil {
@@ -147,7 +151,7 @@ func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	return nil
 }
 
-// awaitAbsence waits until a query does not find an instance, and no longer where the
+// awaitAbsence waits until a query no longer finds an instance. It fails at once if the
 // registry refuses to show it.
 func (c *Client) awaitAbsence(ctx context.Context, q Query, i Instance) error {
 	if err := c.await(ctx, q, i, absent); err != nil {
@@ -156,7 +160,7 @@ func (c *Client) awaitAbsence(ctx context.Context, q Query, i Instance) error {
 	return nil
 }
 
-// presence is what is awaited of the address of an instance.
+// presence is the awaited state of an instance's address.
 type presence uint8
 
 const (
@@ -164,20 +168,20 @@ const (
 	absent
 )
 
-// await waits until a query finds the address of an instance, or does not.
+// await waits until a query finds, or no longer finds, the address of an instance.
 func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) error {
 	w := c.Watch(q)
 	defer w.Stop()
 	for {
 		s, err := w.Next(ctx)
 		if want == visible && errors.Is(err, ErrDenied) && ctx.Err() == nil {
-			continue // it may be reported before ctx ends
+			continue // access may be granted before ctx ends
 		}
 		if want == absent && err == nil && errors.Is(s.Err, ErrDenied) {
 			err = s.Err
 		}
 		if err != nil {
-			return first(c.publishing(), c.whyLeftOut(q, err))
+			return firstError(c.publishError(), c.whyLeftOut(q, err))
 		}
 		if s.Err == nil && s.shows(i) == (want == visible) {
 			return nil
@@ -185,7 +189,7 @@ func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) 
 	}
 }
 
-// whyLeftOut adds to an error what was left out of an answer.
+// whyLeftOut adds the reason why a service was left out of an answer, if it was.
 func (c *Client) whyLeftOut(q Query, err error) error {
 	for _, s := range c.index.find(q).services {
 		if why := c.table.SkipReason(string(s.Name)); why != "" {
@@ -195,19 +199,19 @@ func (c *Client) whyLeftOut(q Query, err error) error {
 	if cause(err) == nil {
 		return fmt.Errorf("%s: %w", q, err)
 	}
-	return err // which names it
+	return err // already names the query
 }
 
-// publishing returns why something is not published.
-func (c *Client) publishing() error {
+// publishError returns the first reason why something is not published, or nil.
+func (c *Client) publishError() error {
 	if c.backend.Publisher == nil {
 		return nil
 	}
-	return caused(firstOf(c.backend.Publisher.Problems()), ErrUnreachable)
+	return caused(firstProblem(c.backend.Publisher.Problems()), ErrUnreachable)
 }
 
-// firstOf returns the first problem by instance.
-func firstOf(problems map[string]error) error {
+// firstProblem returns the problem of the first name in order, or nil.
+func firstProblem(problems map[string]error) error {
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		return problems[name]
 	}

@@ -21,26 +21,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// state is the last good answer to each query, in memory and in a file. What is
-// denied, unknown or out of date is never written over it. An answer without
-// endpoints says that there was nobody; of a query that has no answer nothing is
-// known.
+// state is the last good answer to each query, in memory and in a file. An answer that is
+// denied, unknown or out of date never replaces a good one. An answer without endpoints says
+// that there was no provider; about a query without an answer nothing is known.
 //
-// The file is that of one registry, and answers for no other. It is a cache: one that is missing, damaged or cannot be written costs
-// the answers after a start without a registry, and nothing else. It holds no
-// more than maxAnswers, those that were confirmed last, and none that is older
-// than age.
+// The file belongs to one registry and is not used for another. It is a cache: without it, only
+// the answers after a start without a registry are lost. It holds the maxAnswers that were
+// confirmed last, and none older than age.
 type state struct {
-	path string
-	of   string // the registry, as Backend.Place has it
-	age  time.Duration
-	log  *slog.Logger
-	wake chan struct{}
+	// Immutable.
+	path  string
+	place string // Backend.Place
+	age   time.Duration
+	log   *slog.Logger
+	wake  chan struct{}
 
 	mu      sync.Mutex
 	answers map[Query]answer
 	err     error // why the file cannot be written
 }
+
+// answer is the stored answer to one query.
 
 // answer is what the file holds of one query.
 type answer struct {
@@ -48,19 +49,19 @@ type answer struct {
 	Text      string              `json:"text"`
 	At        time.Time           `json:"at"`
 	Services  []*registry.Service `json:"services"`
-	Endpoints []place             `json:"endpoints"`
+	Endpoints []savedEndpoint     `json:"endpoints"`
 }
 
-// place is an endpoint and the number of its service.
-type place struct {
+// savedEndpoint is an endpoint and the index of its service.
+type savedEndpoint struct {
 	Service  int               `json:"service"`
 	Endpoint registry.Endpoint `json:"endpoint"`
 }
 
-// stateFile is the whole file: the sum is that of the answers' bytes.
+// stateFile is the content of the file. Sum is the checksum of the bytes of Answers.
 type stateFile struct {
 	Version int             `json:"version"`
-	Of      string          `json:"registry"`
+	Place   string          `json:"registry"`
 	Sum     string          `json:"sha256"`
 	Answers json.RawMessage `json:"answers"`
 }
@@ -68,14 +69,17 @@ type stateFile struct {
 const stateVersion = 1
 
 const (
-	writeDelay = time.Second      // how long changes are gathered before the file is written
-	confirmed  = 10 * time.Minute // how often the time of what is still watched is renewed
-	emptyAge   = time.Hour        // of an answer that there is nobody: one that comes does not show who is away
-	maxAnswers = 1000
+	writeDelay      = time.Second      // gathers changes before the file is written
+	confirmInterval = 10 * time.Minute // renews the time of answers that are still watched
+	emptyAnswerAge  = time.Hour        // maximum age of an empty answer, which soon misses new providers
+	maxAnswers      = 1000
 )
 
-func openState(o Options, of string) *state {
-	s := &state{path: o.StateFile, of: of, age: o.StateAge, log: o.Log, wake: make(chan struct{}, 1), answers: make(map[Query]answer)}
+func openState(o Options, place string) *state {
+	s := &state{
+		path: o.StateFile, place: place, age: o.StateAge, log: o.Log,
+		wake: make(chan struct{}, 1), answers: make(map[Query]answer),
+	}
 	if s.path == "" {
 		return s
 	}
@@ -89,7 +93,7 @@ func openState(o Options, of string) *state {
 	return s
 }
 
-// writable returns why there can be no file at a path.
+// writable returns why there cannot be a file at a path.
 func writable(path string) error {
 	if at, err := os.Stat(path); err == nil && at.IsDir() {
 		return fmt.Errorf("%s: is a directory", path)
@@ -98,7 +102,7 @@ func writable(path string) error {
 	return err
 }
 
-// failure returns why the file cannot be written; nil where it can, or there is none.
+// failure returns why the file cannot be written; nil: it can, or there is none.
 func (s *state) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,11 +112,11 @@ func (s *state) failure() error {
 	return fmt.Errorf("%w: state file: %w", ErrStateFile, s.err)
 }
 
-// old reports whether an answer was confirmed too long ago to be used.
-func (s *state) old(a answer) bool {
+// expired reports whether an answer was confirmed too long ago to be used.
+func (s *state) expired(a answer) bool {
 	age := s.age
 	if len(a.Endpoints) == 0 {
-		age = min(age, emptyAge)
+		age = min(age, emptyAnswerAge)
 	}
 	return time.Since(a.At) > age
 }
@@ -127,13 +131,13 @@ func (s *state) load() error {
 		return fmt.Errorf("not a state file: %w", err)
 	}
 	if file.Version != stateVersion {
-		return fmt.Errorf("of version %d, want %d", file.Version, stateVersion)
+		return fmt.Errorf("expected version %d, found %d", stateVersion, file.Version)
 	}
-	if file.Of != s.of { // its names may lead to other processes there
-		return fmt.Errorf("of another registry: %s; this one is %s", file.Of, s.of)
+	if file.Place != s.place { // the same names may lead to other processes there
+		return fmt.Errorf("it belongs to another registry: %s, not %s", file.Place, s.place)
 	}
 	if sum := sha256.Sum256(file.Answers); hex.EncodeToString(sum[:]) != file.Sum {
-		return errors.New("damaged: its checksum does not fit")
+		return errors.New("damaged: the checksum does not match")
 	}
 	var all []answer
 	if err := json.Unmarshal(file.Answers, &all); err != nil {
@@ -153,24 +157,24 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// keep records a full and current answer. That it is still the same is written when
-// the file is written next.
-func (s *state) keep(now Snapshot) {
+// record records an answer that is complete and current. If only its time changed, that is
+// written with the next change.
+func (s *state) record(now Snapshot) {
 	if s.path == "" || now.Err != nil || !now.Since.IsZero() {
 		return
 	}
 	a := answer{By: now.Query.by, Text: now.Query.text, At: time.Now()}
 	number := make(map[*registry.Service]int)
 	for _, e := range now.all {
-		n, ok := number[e.of]
+		n, ok := number[e.service]
 		if !ok {
 			n = len(a.Services)
-			number[e.of] = n
-			bare := *e.of
+			number[e.service] = n
+			bare := *e.service
 			bare.Endpoints = nil
 			a.Services = append(a.Services, &bare)
 		}
-		a.Endpoints = append(a.Endpoints, place{n, e.at})
+		a.Endpoints = append(a.Endpoints, savedEndpoint{n, e.reported})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,12 +192,12 @@ func (s *state) keep(now Snapshot) {
 
 var errSaved = errors.New("from the state file")
 
-// get returns the last known answer to a query.
-func (s *state) get(q Query) (Snapshot, bool) {
+// lookup returns the last known answer to a query.
+func (s *state) lookup(q Query) (Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.answers[q]
-	return a.snapshot(q), ok && !s.old(a)
+	return a.snapshot(q), ok && !s.expired(a)
 }
 
 func (a answer) snapshot(q Query) Snapshot {
@@ -210,8 +214,8 @@ func (a answer) snapshot(q Query) Snapshot {
 	return out
 }
 
-// run writes the file after changes, from time to time as confirm renews what is
-// still current, and once more at the end.
+// run writes the file after each change, every confirmInterval after confirm renewed the
+// answers that are still current, and once more at the end.
 func (s *state) run(ctx context.Context, confirm func()) error {
 	if s.path == "" {
 		return nil
@@ -219,8 +223,8 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 	timer := time.NewTimer(writeDelay)
 	timer.Stop()
 	defer timer.Stop()
-	again := time.NewTicker(confirmed)
-	defer again.Stop()
+	confirmTicker := time.NewTicker(confirmInterval)
+	defer confirmTicker.Stop()
 	pending, failing := false, false
 	write := func() {
 		err := s.save()
@@ -228,7 +232,7 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 		s.err = err
 		s.mu.Unlock()
 		if err != nil && !failing {
-			s.log.Warn("state file not written, continuing without it", "file", s.path, "err", err)
+			s.log.Warn("state file not written, retrying after the next change", "file", s.path, "err", err)
 		}
 		pending, failing = false, err != nil
 	}
@@ -246,7 +250,7 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 			pending = true
 		case <-timer.C:
 			write()
-		case <-again.C:
+		case <-confirmTicker.C:
 			confirm()
 			write()
 		}
@@ -255,24 +259,25 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 
 // save replaces the file: a crash leaves the old one or the new one.
 func (s *state) save() error {
-	body, err := json.Marshal(s.latest())
+	body, err := json.Marshal(s.pruned())
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	sum := sha256.Sum256(body)
-	data, err := json.Marshal(stateFile{Version: stateVersion, Of: s.of, Sum: hex.EncodeToString(sum[:]), Answers: body})
+	file := stateFile{Version: stateVersion, Place: s.place, Sum: hex.EncodeToString(sum[:]), Answers: body}
+	data, err := json.Marshal(file)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	return statefile.Replace(s.path, data)
 }
 
-// latest forgets what is old or too much, and returns the rest, the one that was
-// confirmed last first.
-func (s *state) latest() []answer {
+// pruned drops expired and excess answers, and returns the remaining ones, the last confirmed
+// first.
+func (s *state) pruned() []answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.answers, func(_ Query, a answer) bool { return s.old(a) })
+	maps.DeleteFunc(s.answers, func(_ Query, a answer) bool { return s.expired(a) })
 	all := slices.SortedFunc(maps.Values(s.answers), func(a, b answer) int {
 		return cmp.Or(b.At.Compare(a.At), compareQueries(Query{a.By, a.Text}, Query{b.By, b.Text}))
 	})

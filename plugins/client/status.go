@@ -12,35 +12,34 @@ import (
 // Status is the state of a client.
 type Status struct {
 	Connected bool  // to the registry, now
-	Read      bool  // the registry was read at least once, and what is known of it is current
-	Err       error // why it is not connected, or not read; ErrClosed after Close
+	Read      bool  // the registry was read at least once, and what was read is current
+	Err       error // why the registry is not connected or not read; ErrClosed after Close
 
-	Instances []InstanceStatus // that are registered, each interface by itself
-	Queries   []QueryStatus    // that are asked for now and not answered as they should be
+	Instances []InstanceStatus // registered instances, each interface separately
+	Queries   []QueryStatus    // current queries without a complete answer
 
-	// LeftOut is what others publish of what is asked for and no answer has, with the
-	// reason: addresses that must not be called, and entries that cannot be read.
+	// LeftOut has what others publish but no answer contains, with the reason: addresses
+	// that must not be called, and entries that cannot be read.
 	LeftOut map[string]string
 
-	// Local says what of this process hinders: a state file that cannot be written, or a
-	// panic of a function that answers are handed to.
+	// Local is a problem of this process: a state file that cannot be written, or a
+	// callback of Follow that panicked.
 	Local error
 }
 
-// InstanceStatus is an instance that is registered.
+// InstanceStatus is the state of a registered instance.
 type InstanceStatus struct {
 	Instance Instance
-	Err      error // why it is not published as it should be; nil where it is
+	Err      error // why it is not published as requested, or nil
 }
 
-// QueryStatus is what is asked for.
+// QueryStatus is the state of a query without a complete answer.
 type QueryStatus struct {
 	Query Query
-	Err   error // why it is not known
+	Err   error // why the answer is unknown
 }
 
-// Problem returns the first reason why something is not as it should be; nil where
-// everything is.
+// Problem returns the first problem of a status, or nil.
 func (s Status) Problem() error {
 	if s.Err != nil {
 		return s.Err
@@ -62,7 +61,7 @@ func (c *Client) Status() Status {
 	found := c.index.find(Query{})
 	var s Status
 	c.mu.Lock()
-	fatal, instances := c.fatal, slices.SortedFunc(maps.Values(c.instances), compareInstances)
+	partErr, instances := c.partErr, slices.SortedFunc(maps.Values(c.instances), compareInstances)
 	c.mu.Unlock()
 	c.handling.Lock()
 	for _, err := range c.panicked {
@@ -70,25 +69,18 @@ func (c *Client) Status() Status {
 	}
 	c.handling.Unlock()
 	root := caused(c.index.rootUnknown(), ErrUnreadable)
-	s.Err = caused(first(context.Cause(c.ctx), fatal, found.stale, c.sourceErr(), root), ErrUnreachable)
+	s.Err = caused(firstError(context.Cause(c.ctx), partErr, found.stale, c.sourceErr(), root), ErrUnreachable)
 	if s.Err == nil && !found.synced && c.backend.Source != nil {
 		s.Err = ErrPending
 	}
 	s.Read = c.backend.Source == nil || found.synced && found.stale == nil && root == nil
-	s.Connected = c.ctx.Err() == nil && fatal == nil && !errors.Is(s.Err, ErrUnreachable) && !errors.Is(s.Err, ErrPending)
-	s.Local = first(s.Local, c.state.failure())
+	s.Connected = c.ctx.Err() == nil && partErr == nil &&
+		!errors.Is(s.Err, ErrUnreachable) && !errors.Is(s.Err, ErrPending)
+	s.Local = firstError(s.Local, c.state.failure())
 	s.Instances = c.instanceStatus(instances)
 	s.Queries = c.queryStatus()
 	s.LeftOut = c.leftOut()
 	return s
-}
-
-// sourceErr returns why the registry cannot be read.
-func (c *Client) sourceErr() error {
-	if c.backend.Err == nil {
-		return nil
-	}
-	return c.backend.Err()
 }
 
 func (c *Client) instanceStatus(instances []Instance) []InstanceStatus {
@@ -98,31 +90,31 @@ func (c *Client) instanceStatus(instances []Instance) []InstanceStatus {
 	problems := c.backend.Publisher.Problems()
 	all := make([]InstanceStatus, 0, len(instances))
 	for _, i := range instances {
-		all = append(all, InstanceStatus{i, caused(first(problems[i.name()], problems[""]), ErrUnreachable)})
+		all = append(all, InstanceStatus{i, caused(firstError(problems[i.name()], problems[""]), ErrUnreachable)})
 	}
 	return all
 }
 
 func (c *Client) queryStatus() (all []QueryStatus) {
 	for _, q := range slices.SortedFunc(slices.Values(c.index.watched()), compareQueries) {
-		if err := c.backend.Interest.Answer(c.names(q)...).Err; err != nil {
+		if err := c.backend.Interest.Answer(c.sourceNames(q)...).Err; err != nil {
 			all = append(all, QueryStatus{q, fmt.Errorf("%s: %w", q, caused(err, ErrUnreadable))})
 		}
 	}
 	return all
 }
 
-// leftOut returns what of the answers to what is asked for was left out. The sources
-// of registries report entries of what is asked for alone, by name and key; that of the
-// mesh every host.
+// leftOut returns what was left out of the answers to watched queries. The sources of
+// registries report only entries of requested names, by name and key; the source of a mesh
+// reports every host.
 func (c *Client) leftOut() map[string]string {
-	asked := make(map[string]bool)
+	watched := make(map[string]bool)
 	for _, q := range c.index.watched() {
 		for _, s := range c.index.find(q).services {
-			asked[string(s.Name)] = true
+			watched[string(s.Name)] = true
 		}
 	}
 	all := c.table.Skipped()
-	maps.DeleteFunc(all, func(key, _ string) bool { return !asked[key] && !strings.Contains(key, " ") })
+	maps.DeleteFunc(all, func(key, _ string) bool { return !watched[key] && !strings.Contains(key, " ") })
 	return all
 }

@@ -16,41 +16,42 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// targetPublisher keeps what a process provides in a registry that it writes to
-// itself. It looks at the groups of its own instances alone.
+// targetPublisher publishes what a process provides through a registry.Target. It reads and
+// writes only the groups of its own instances.
 type targetPublisher struct {
-	target registry.Target
-	codec  metadata.Encoder
-	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
-	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
-	owner  string                          // as registry.Stored.Owner has it
-	shows  func(Instance) []Query          // as Backend.Shows has it
-	joined bool                            // one entry holds what one process provides of an application
-	wrote  atomic.Bool                     // as Publisher.Wrote has it
-	log    *slog.Logger
+	// Immutable once Run starts, except that openTarget sets target.
+	target     registry.Target
+	codec      metadata.Encoder
+	open       func() (registry.Target, error) // makes target, and is retried; nil: target is set
+	serve      func(context.Context) error     // keeps the connection; nil: not needed
+	owner      string                          // as in registry.Stored.Owner
+	shows      func(Instance) []Query          // Backend.Shows
+	joinsPorts bool                            // one entry holds all instances of a process and application
+	log        *slog.Logger
+	observe    func(q Query, changed func()) (stop func()) // Client.observe; nil: there is no source
 
-	wake    chan struct{}
-	observe func(q Query, changed func()) (stop func()) // as Client.observe; nil: others cannot be observed
+	wrote atomic.Bool // as Publisher.Wrote reports
+	wake  chan struct{}
 
-	mu       sync.Mutex
-	desired  []Instance
-	names    map[registry.Group][]string // of the instances that are in a group
-	problems map[registry.Group]error
-	closed   error            // why the registry cannot be opened
-	refused  map[string]error // why an instance cannot be written, or not all of it, by its name
+	mu         sync.Mutex
+	desired    []Instance
+	names      map[registry.Group][]string // names of the instances in a group
+	problems   map[registry.Group]error
+	openErr    error            // why the registry cannot be opened
+	unwritable map[string]error // why an instance cannot be written completely, by its name
 }
 
-// TargetPublisher is what publishes by a registry.Target.
+// TargetPublisher has the settings of Backend.PublishBy.
 type TargetPublisher struct {
 	Target registry.Target                 // nil: Open makes it
-	Open   func() (registry.Target, error) // is asked until it does
-	Serve  func(context.Context) error     // keeps the connection while it publishes; nil: nothing has to
+	Open   func() (registry.Target, error) // is retried until it succeeds
+	Serve  func(context.Context) error     // keeps the connection while publishing; nil: not needed
 	Codec  metadata.Encoder
-	Owner  string // as registry.Stored.Owner has it
+	Owner  string // as in registry.Stored.Owner
 	Log    *slog.Logger
 }
 
-// PublishBy makes a backend publish by a target.
+// PublishBy makes a backend publish through a target.
 func (b *Backend) PublishBy(_ seam.Key, o TargetPublisher) {
 	p := newTargetPublisher(o.Target, o.Codec, b.Shows, o.Owner, orDiscard(o.Log))
 	p.open, p.serve = o.Open, o.Serve
@@ -61,13 +62,13 @@ func newTargetPublisher(
 	t registry.Target, codec metadata.Encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
 	return &targetPublisher{
-		target: t, codec: codec, joined: joins(codec), shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1),
-		problems: make(map[registry.Group]error),
+		target: t, codec: codec, joinsPorts: joinsPortsInOneEntry(codec), shows: shows, owner: owner, log: log,
+		wake: make(chan struct{}, 1), problems: make(map[registry.Group]error),
 	}
 }
 
-// joins reports whether a format holds all ports of an instance in one entry.
-func joins(codec metadata.Encoder) bool {
+// joinsPortsInOneEntry reports whether a format writes all ports of an instance in one entry.
+func joinsPortsInOneEntry(codec metadata.Encoder) bool {
 	probe := &registry.Service{Name: "probe", Application: "probe", Interfaces: []registry.Interface{{Name: "probe"}}}
 	for port, protocol := range []string{"http", "grpc"} {
 		probe.Endpoints = append(probe.Endpoints, registry.Endpoint{
@@ -78,7 +79,7 @@ func joins(codec metadata.Encoder) bool {
 	return err == nil && len(entries) == 1
 }
 
-// watchWith is Backend.WatchWith.
+// watchWith implements Backend.WatchWith.
 func (p *targetPublisher) watchWith(c *Client) { p.observe = c.observe }
 
 // Set implements Publisher.
@@ -99,10 +100,10 @@ func (p *targetPublisher) Wrote() bool { return p.wrote.Load() }
 func (p *targetPublisher) Problems() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed != nil {
-		return map[string]error{"": p.closed}
+	if p.openErr != nil {
+		return map[string]error{"": p.openErr}
 	}
-	all := maps.Clone(p.refused)
+	all := maps.Clone(p.unwritable)
 	if all == nil {
 		all = make(map[string]error)
 	}
@@ -118,9 +119,9 @@ func (p *targetPublisher) Problems() map[string]error {
 	return all
 }
 
-// holds returns why nothing of an instance can be written.
+// holds implements Backend.Holds.
 func (p *targetPublisher) holds(i Instance) error {
-	for _, one := range p.provisionsOf(i.each()) {
+	for _, one := range p.provisionsOf(i.byInterface()) {
 		if entries, err := p.encode(one); len(entries) == 0 && err != nil {
 			return err
 		}
@@ -128,34 +129,34 @@ func (p *targetPublisher) holds(i Instance) error {
 	return nil
 }
 
-// encode returns the entries of a provision, and why not all of it has some.
+// encode returns the entries of a provision, and why a part of it has none.
 func (p *targetPublisher) encode(one *provision) ([]registry.Entry, error) {
 	entries, err := p.codec.Encode(one.Service)
-	if left, ok := errors.AsType[*registry.LeftOut](err); ok {
-		err = left.Reason
+	if leftOut, ok := errors.AsType[*registry.LeftOut](err); ok {
+		err = leftOut.Reason
 	}
 	return entries, err
 }
 
-// The pace of writing: failed groups are tried again after retryMin, doubled up
-// to retryMax, and everything is read and repaired each refresh.
+// The pace of reads and writes. A failed group is retried after retryMin, which doubles up to
+// retryMax. Every group is read and repaired each refreshInterval.
 const (
-	retryMin = 200 * time.Millisecond
-	retryMax = 10 * time.Second
-	refresh  = time.Minute
-	gather   = time.Second // changes of others
-	callTime = 15 * time.Second
-	atATime  = 16 // calls
+	retryMin        = 200 * time.Millisecond
+	retryMax        = 10 * time.Second
+	refreshInterval = time.Minute
+	gatherTime      = time.Second // gathers changes of others
+	callTimeout     = 15 * time.Second
+	maxCalls        = 16 // at the same time
 )
 
-// Run implements Publisher. It connects once there is something to publish.
+// Run implements Publisher. It connects when there is something to publish.
 func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-p.wake:
 	}
-	if !p.opened(ctx) {
+	if !p.openTarget(ctx) {
 		return nil
 	}
 	base := context.WithoutCancel(ctx)
@@ -174,30 +175,30 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	}
 	if !p.Wrote() {
 		w.await()
-		return err // nothing of this process is there
+		return err // there is nothing to withdraw
 	}
 	p.mu.Lock()
 	p.desired = nil
 	p.mu.Unlock()
 	last, cancel := context.WithTimeout(base, grace)
 	defer cancel()
-	return first(err, w.withdraw(last))
+	return firstError(err, w.withdraw(last))
 }
 
-// opened opens the registry, and tries on until it is open or ctx ends: what it
-// depends on may come later, such as a password or the certificates that are trusted.
-func (p *targetPublisher) opened(ctx context.Context) bool {
+// openTarget opens the registry. It retries until it succeeds, because what it needs may come
+// later, such as a password or trusted certificates. It returns false if ctx ends earlier.
+func (p *targetPublisher) openTarget(ctx context.Context) bool {
 	for fails := 1; p.target == nil; fails++ {
 		target, err := p.open()
 		p.mu.Lock()
-		p.closed = err
+		p.openErr = err
 		p.mu.Unlock()
 		if err == nil {
 			p.target = target
 			break
 		}
 		if fails == 1 {
-			p.log.Warn("nothing is published, trying on", "err", err)
+			p.log.Warn("registry not opened, retrying", "err", err)
 		}
 		if pause(ctx, retryIn(fails)); ctx.Err() != nil {
 			return false
@@ -206,20 +207,20 @@ func (p *targetPublisher) opened(ctx context.Context) bool {
 	return true
 }
 
-// refuse records why instances cannot be written, or not all of them.
-func (p *targetPublisher) refuse(all map[string]error, names map[registry.Group][]string) {
+// recordUnwritable records why instances cannot be written completely, and logs new reasons.
+func (p *targetPublisher) recordUnwritable(all map[string]error, names map[registry.Group][]string) {
 	p.mu.Lock()
-	before := p.refused
-	p.refused, p.names = all, names
+	before := p.unwritable
+	p.unwritable, p.names = all, names
 	p.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if was := before[name]; was == nil || was.Error() != all[name].Error() {
-			p.log.Warn("not published, or in part", "instance", name, "err", all[name])
+			p.log.Warn("instance not published completely", "instance", name, "err", all[name])
 		}
 	}
 }
 
-// retryIn returns the wait after so many failures in a row, from 1.
+// retryIn returns the wait after a number of failures in a row, at least 1.
 func retryIn(failures int) time.Duration {
 	return registry.Backoff{Min: retryMin, Max: retryMax}.After(failures)
 }
@@ -234,7 +235,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// MarkOf returns the mark of what a process of an identity provides; zero for none.
+// MarkOf returns the mark of the entries that a process of an identity publishes; zero without
+// an identity.
 func MarkOf(_ seam.Key, identity string) metadata.Mark {
 	if identity == "" {
 		return metadata.Mark{}
@@ -242,7 +244,6 @@ func MarkOf(_ seam.Key, identity string) metadata.Mark {
 	return metadata.NewMark(OwnerName(seam.Key{}, identity), identity)
 }
 
-// OwnerName returns the owner that an identity denotes. It is none that a
-// bridge may have, because no name of an owner holds a colon: a bridge would
-// delete as its own what is provided under its name.
+// OwnerName returns the owner name of an identity. A bridge never has such a name, because its
+// owner names contain no colon. A bridge of the same name would delete the process's entries.
 func OwnerName(_ seam.Key, identity string) string { return "client:" + identity }

@@ -18,8 +18,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// Open starts a client of the registry that a URL names, so that which registry an
-// application uses is one line of its configuration:
+// Open starts a client of the registry that a URL names, so that one line of an application's
+// configuration selects its registry:
 //
 //	mesh://istiod.istio-system.svc:15010?name=greeter-1&namespace=shop&ip=10.0.0.1
 //	mesh+tls://istiod.istio-system.svc:15012?name=greeter-1&namespace=shop&ip=10.0.0.1&ca=/etc/istio/ca.pem&token=/var/run/secrets/tokens/istio-token
@@ -27,13 +27,13 @@ import (
 //	nacos://10.2.0.1:8848,10.2.0.2:8848/namespace?group=DEFAULT_GROUP&identity=greeter-1
 //	zookeeper+tls://10.1.0.1:2281?ca=/etc/zookeeper/ca.pem&format=kratos
 //
-// Identity, name, namespace and ip that are left out are those of POD_NAME,
-// POD_NAMESPACE and POD_IP, or else, but for the namespace, of this machine and process.
-// docs/plugins.md lists the parameters; one that is not known is an error. Like New it
-// returns at once, whatever the registry is like.
+// The defaults of identity, name, namespace and ip are POD_NAME, POD_NAMESPACE and POD_IP.
+// Without these variables, all but the namespace default to values of this machine and
+// process. docs/plugins.md lists the parameters; an unknown one is an error. Like New, Open
+// returns at once, whether or not the registry is reachable.
 //
-// The kinds are those of the packages mesh, zookeeper and nacos that a program links, or
-// all of them, as package all has them:
+// The kinds come from the packages mesh, zookeeper and nacos, as far as a program links them.
+// Package all returns all of them:
 //
 //	c, err := client.Open(url, client.Options{Log: log}, zookeeper.Kind())
 func Open(text string, o Options, kinds ...Kind) (*Client, error) {
@@ -44,20 +44,20 @@ func Open(text string, o Options, kinds ...Kind) (*Client, error) {
 	return New(b, o)
 }
 
-// Kind is a kind of registry that Open can open: that of package mesh, zookeeper or
-// nacos.
+// Kind is a kind of registry that Open can open. The packages mesh, zookeeper and nacos
+// return one each.
 type Kind struct {
 	name string
 	open func(*URL) (Backend, error)
 }
 
-// NewKind returns a kind of registry by the scheme of its URLs.
+// NewKind returns the kind of registry whose URLs have a scheme of this name.
 func NewKind(_ seam.Key, name string, open func(*URL) (Backend, error)) Kind { return Kind{name, open} }
 
 func backendOf(text string, o Options, kinds []Kind) (Backend, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return Backend{}, fmt.Errorf("registry %q: want mesh, zookeeper or nacos, each also with +tls, and :// behind it", text)
+		return Backend{}, fmt.Errorf("registry %q: must begin with mesh://, zookeeper:// or nacos://, each also with +tls", text)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	servers, path, _ := strings.Cut(rest, "/")
@@ -66,14 +66,18 @@ func backendOf(text string, o Options, kinds []Kind) (Backend, error) {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
 	if strings.Contains(servers, "@") {
-		return Backend{}, fmt.Errorf("registry %s: servers: want host:port alone; a user is a parameter, and a password a file", naming.Quote(scheme))
+		return Backend{}, fmt.Errorf("registry %s: servers: must be host:port; set a user and the file of its password as parameters",
+			naming.Quote(scheme))
 	}
 	name, secure := strings.CutSuffix(scheme, "+tls")
 	at := slices.IndexFunc(kinds, func(k Kind) bool { return k.name == name })
 	if at < 0 {
 		return Backend{}, notLinked(scheme, kinds)
 	}
-	u := &URL{Servers: servers, Path: path, Log: o.Log, Format: o.Formats[name], values: values, known: make(map[string]bool)}
+	u := &URL{
+		Servers: servers, Path: path, Log: o.Log, Format: o.Formats[name],
+		values: values, known: make(map[string]bool),
+	}
 	if secure {
 		u.TLS = &tlsfile.Files{CA: u.One("ca"), Cert: u.One("cert"), Key: u.One("key"), ServerName: u.One("serverName")}
 		u.Together("cert", u.TLS.Cert, "key", u.TLS.Key)
@@ -85,41 +89,46 @@ func backendOf(text string, o Options, kinds []Kind) (Backend, error) {
 	return b, nil
 }
 
-// notLinked returns why there is no kind for a scheme.
+// notLinked returns why no kind has a scheme.
 func notLinked(scheme string, kinds []Kind) error {
 	if len(kinds) == 0 {
-		return fmt.Errorf("registry %s: client.Open is given no kind of registry; give it that of package mesh, zookeeper or nacos, or all.Kinds()", naming.Quote(scheme))
+		return fmt.Errorf("registry %s: client.Open got no kind of registry; "+
+			"pass Kind() of package mesh, zookeeper or nacos, or all.Kinds()",
+			naming.Quote(scheme))
 	}
 	names := make([]string, 0, len(kinds))
 	for _, k := range kinds {
 		names = append(names, k.name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("registry %s: not known; want one of %s, each also with +tls", naming.Quote(scheme), strings.Join(names, ", "))
+	return fmt.Errorf("registry %s: unknown scheme; want one of %s, each also with +tls",
+		naming.Quote(scheme), strings.Join(names, ", "))
 }
 
-// URL is that of a registry, whose kind reads its parameters one by one.
+// URL is the URL of a registry. The registry's kind reads its parameters one by one.
 type URL struct {
 	Servers, Path string
 	TLS           *tlsfile.Files // nil: plaintext
-	Format        string         // where the URL names none; empty: Dubbo's
+	Format        string         // default of the format; empty: Dubbo's
 	Log           *slog.Logger   // nil: none
 
-	values   url.Values
-	known    map[string]bool // the names of the parameters that are known
+	values   url.Values      // parameters that were not read yet
+	known    map[string]bool // names of the parameters that were read
 	problems []error
 }
+
+// One reads a parameter that may be set once.
 
 // One reads a parameter that may be given once.
 func (u *URL) One(name string) string {
 	all := u.Many(name)
 	if len(all) > 1 {
-		u.Reject(name, errors.New("given more than once"))
+		u.Reject(name, errors.New("set more than once"))
 	}
 	return strings.Join(all, "")
 }
 
-// Many reads a parameter that may be given several times.
+// Many reads a parameter that may be set several times.
 func (u *URL) Many(name string) []string {
 	all := u.values[name]
 	u.known[name] = true
@@ -127,14 +136,14 @@ func (u *URL) Many(name string) []string {
 	return all
 }
 
-// Reject records what is wrong with a parameter; nil: nothing.
+// Reject records an error of a parameter; nil is ignored.
 func (u *URL) Reject(name string, err error) {
 	if err != nil {
 		u.problems = append(u.problems, fmt.Errorf("%s: %w", name, err))
 	}
 }
 
-// Duration reads one that is a duration; 0: it is not given.
+// Duration reads a parameter that is a duration; 0: it is not set.
 func (u *URL) Duration(name string) time.Duration {
 	text := u.One(name)
 	if text == "" {
@@ -142,23 +151,23 @@ func (u *URL) Duration(name string) time.Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err == nil && d < 0 {
-		err = fmt.Errorf("%s is negative", d)
+		err = fmt.Errorf("must not be negative (got %s)", d)
 	}
 	u.Reject(name, err)
 	return d
 }
 
-// Together refuses one of two parameters that is given without the other.
-func (u *URL) Together(one, is, other, as string) {
+// Together rejects one of two parameters that is set without the other.
+func (u *URL) Together(one, oneValue, other, otherValue string) {
 	switch {
-	case is != "" && as == "":
-		u.Reject(other, fmt.Errorf("missing beside %s", one))
-	case is == "" && as != "":
-		u.Reject(one, fmt.Errorf("missing beside %s", other))
+	case oneValue != "" && otherValue == "":
+		u.Reject(other, fmt.Errorf("must be set together with %s", one))
+	case oneValue == "" && otherValue != "":
+		u.Reject(one, fmt.Errorf("must be set together with %s", other))
 	}
 }
 
-// Flag reads one that is true or false.
+// Flag reads a parameter that is true or false.
 func (u *URL) Flag(name string) bool {
 	text := u.One(name)
 	if text == "" {
@@ -166,20 +175,21 @@ func (u *URL) Flag(name string) bool {
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
-		u.Reject(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
+		u.Reject(name, fmt.Errorf("must be true or false (got %s)", naming.Quote(text)))
 	}
 	return on
 }
 
-// Done returns what was wrong, parameters that nobody read included.
+// Done returns the errors of all parameters. A parameter that was not read is one.
 func (u *URL) Done() error {
 	for _, name := range slices.Sorted(maps.Keys(u.values)) {
-		u.Reject(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.known)), ", ")))
+		known := slices.Sorted(maps.Keys(u.known))
+		u.Reject(naming.Quote(name), fmt.Errorf("unknown parameter; want one of %s", strings.Join(known, ", ")))
 	}
 	return errors.Join(u.problems...)
 }
 
-// Identity returns that of this process.
+// Identity returns the identity of this process.
 func (u *URL) Identity() string {
 	host, _ := os.Hostname()
 	return cmp.Or(u.One("identity"), os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))

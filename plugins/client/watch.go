@@ -13,28 +13,31 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Watch follows the answer to one query. It has one reader: either Next, which one
-// goroutine at a time calls, or Follow. Stop may be called from any goroutine.
+// Watch follows the answer to one query. It has one reader: Next, called by one goroutine
+// at a time, or Follow. Stop may be called from any goroutine.
 type Watch struct {
-	client *Client
-	query  Query
-	wake   chan struct{}
-	notify func()   // is called in place of wake; nil: wake is ready
-	names  []string // what the source has to report
-	stop   context.CancelCauseFunc
-	ctx    context.Context //nolint:containedctx // ends Next
-	once   sync.Once
+	// Immutable.
+	client  *Client
+	query   Query
+	wake    chan struct{}
+	notify  func()          // called instead of making wake ready; nil: wake becomes ready
+	names   []string        // names that the source has to report
+	ctx     context.Context //nolint:containedctx // ends Next
+	stop    context.CancelCauseFunc
+	invalid error // why there can be no answer
 
-	invalid   error        // why nothing can be known
-	reading   atomic.Int32 // how it is read, as below
-	delivered bool
-	last      Snapshot
-	saved     bool            // last came from the state file alone
-	denied    error           // what Next returned last for want of an answer
-	more      <-chan struct{} // closed when the source reports more than at the last look
+	once    sync.Once
+	reading atomic.Int32 // idle, inNext or followed
 
-	mu sync.Mutex                      // guards at
-	at map[naming.HostAddress]struct{} // hosts whose routes are watched
+	// Owned by the reader.
+	delivered    bool // an answer was returned
+	last         Snapshot
+	lastFromFile bool            // last came only from the state file
+	lastRefusal  error           // returned last because there was no answer
+	moreReported <-chan struct{} // closed when the source reports more names
+
+	mu          sync.Mutex
+	routedHosts map[naming.HostAddress]struct{} // hosts whose routes are watched
 }
 
 // Watch follows the answer to a query until Stop or Close. It returns at once.
@@ -44,8 +47,8 @@ func (c *Client) Watch(q Query) *Watch {
 	return w
 }
 
-// observe calls a function when what is known of a query may have changed, until stop
-// is called. The function must not block, nor use the client.
+// observe calls changed whenever the answer to a query may have changed, until stop is
+// called. The function changed must not block, nor use the client.
 func (c *Client) observe(q Query, changed func()) (stop func()) {
 	return c.watch(q, changed).Stop
 }
@@ -57,7 +60,7 @@ func (c *Client) watch(q Query, notify func()) *Watch {
 		return w
 	}
 	c.index.watch(w)
-	if w.names = c.names(q); w.names != nil {
+	if w.names = c.sourceNames(q); w.names != nil {
 		c.backend.Interest.Add(w.names...)
 	}
 	return w
@@ -74,14 +77,14 @@ func (w *Watch) signal() {
 	}
 }
 
-// Stop ends the watch without waiting for anything. It may be repeated.
+// Stop ends the watch and returns at once. It may be called more than once.
 func (w *Watch) Stop() {
 	w.once.Do(func() {
 		w.stop(ErrClosed)
-		w.client.handled(w, nil)
+		w.client.recordPanic(w, nil)
 		w.client.index.unwatch(w)
 		if w.client.routes != nil {
-			w.follow(nil)
+			w.watchRoutes(nil)
 		}
 		if w.names != nil {
 			w.client.backend.Interest.Drop(w.names...)
@@ -89,12 +92,14 @@ func (w *Watch) Stop() {
 	})
 }
 
-// Next returns the whole answer: at first as soon as it is known, later whenever
-// it is different from the last one returned. While nothing else is known, the
-// state file answers, with Snapshot.Err set. An error says that nothing is known:
-// ErrDenied or ErrInvalid at once where the registry refuses to answer or can hold
-// nothing under the name, else when ctx ends, such as ErrUnreachable or ErrPending. It is
-// ErrClosed after Stop or Close. A second reader gets an error.
+// Next returns the whole answer: first as soon as it is known, then whenever it differs from
+// the last one returned. While only the state file has an answer, Next returns that, with
+// Snapshot.Err set.
+//
+// An error says that there is no answer. ErrDenied or ErrInvalid is returned at once, if the
+// registry refuses to answer or cannot hold anything under the name. Other causes, such as
+// ErrUnreachable or ErrPending, are returned when ctx ends. After Stop or Close the error is
+// ErrClosed. A second reader gets an error.
 func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 	if !w.reading.CompareAndSwap(idle, inNext) {
 		return Snapshot{}, fmt.Errorf("%s: %w", w.query, errRead)
@@ -110,68 +115,68 @@ const (
 	followed
 )
 
-var errRead = errors.New("the watch has a reader already")
+var errRead = errors.New("the watch already has a reader")
 
 func (w *Watch) next(ctx context.Context) (Snapshot, error) {
 	for {
 		if w.ctx.Err() != nil {
 			return Snapshot{}, ErrClosed
 		}
-		s, saved, err := w.look()
+		s, fromFile, err := w.current()
 		if err == nil && (!w.delivered || !s.same(w.last)) {
-			w.delivered, w.last, w.saved, w.denied = true, s, saved, nil
+			w.delivered, w.last, w.lastFromFile, w.lastRefusal = true, s, fromFile, nil
 			return s, nil
 		}
-		if final := errors.Is(err, ErrDenied) || errors.Is(err, ErrInvalid); final && cause(err) != cause(w.denied) { //nolint:errorlint // causes are sentinels
-			w.denied = err
+		refused := errors.Is(err, ErrDenied) || errors.Is(err, ErrInvalid)
+		if refused && cause(err) != cause(w.lastRefusal) { //nolint:errorlint // causes are sentinels
+			w.lastRefusal = err
 			return Snapshot{}, err
 		}
 		if ctx.Err() != nil {
-			return Snapshot{}, w.ended(ctx, err)
+			return Snapshot{}, w.endError(ctx, err)
 		}
 		w.wait(ctx)
 	}
 }
 
-// ended returns the error of a Next whose ctx ended. Why is what there was no
-// answer for.
-func (w *Watch) ended(ctx context.Context, why error) error {
+// endError returns the error of a Next whose ctx ended. Why says why there was no answer.
+func (w *Watch) endError(ctx context.Context, why error) error {
 	if w.delivered {
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", why, ctx.Err())
 }
 
-// patience is how long Follow waits for a first answer before it says why there
-// is none, and a mesh for the other replicas of istiod before it uses those it has.
-const patience = 5 * time.Second
+// firstAnswerWait is how long Follow waits for a first answer before it reports why there is
+// none.
+const firstAnswerWait = 5 * time.Second
 
-// Follow hands every answer to a function, in a goroutine that ends with Stop or with
-// Close, which passes ErrClosed and waits for it within Options.Grace. While there is no
-// first answer, it is handed the reason every few seconds. Follow returns at once: an
-// error where the watch has a reader. A function that closes the client does so in a
-// goroutine of its own.
+// Follow passes every answer to a function, in its own goroutine, until Stop or Close. Close
+// passes ErrClosed and waits for the function within Options.Grace. While there is no first
+// answer, the function receives the reason every few seconds. Follow returns at once, with an
+// error if the watch already has a reader. A function that closes the client must do so in
+// another goroutine.
 func (w *Watch) Follow(handle func(Snapshot, error)) error {
 	if !w.reading.CompareAndSwap(idle, followed) {
 		return fmt.Errorf("%s: %w", w.query, errRead)
 	}
-	if !w.client.goes(func() { w.each(handle) }) {
+	if !w.client.startFollower(func() { w.deliverAll(handle) }) {
 		w.deliver(handle, Snapshot{}, ErrClosed)
 	}
 	return nil
 }
 
-func (w *Watch) each(handle func(Snapshot, error)) {
+func (w *Watch) deliverAll(handle func(Snapshot, error)) {
 	for {
 		limited, cancel := context.Background(), context.CancelFunc(func() {})
 		if !w.delivered {
-			limited, cancel = context.WithTimeout(limited, patience)
+			limited, cancel = context.WithTimeout(limited, firstAnswerWait)
 		}
 		s, err := w.next(limited)
 		cancel()
 		closed := errors.Is(err, ErrClosed)
 		if closed && w.client.ctx.Err() == nil {
-			return // who stopped it is not notified
+			return // the caller of Stop knows
 		}
 		w.deliver(handle, s, err)
 		if closed {
@@ -180,80 +185,80 @@ func (w *Watch) each(handle func(Snapshot, error)) {
 	}
 }
 
-// deliver hands an answer on. A panic of the callback costs this answer: it
-// would end the application, as it is in a goroutine of an adapter.
+// deliver passes an answer to a callback. A panic of the callback loses only this answer.
+// Without the recovery it would end the application, as an adapter's goroutine runs it.
 func (w *Watch) deliver(handle func(Snapshot, error), s Snapshot, err error) {
 	defer func() {
 		p := recover()
 		if p != nil {
-			w.client.o.Log.Error("answer not handled, the next is handed on",
+			w.client.o.Log.Error("callback of Follow panicked, continuing with the next answer",
 				"query", w.query.String(), "err", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
-		w.client.handled(w, p)
+		w.client.recordPanic(w, p)
 	}()
 	handle(s, err)
 }
 
-// handled records whether the function that answers are handed to panicked.
-func (c *Client) handled(w *Watch, panicked any) {
+// recordPanic records whether a callback panicked with its last answer.
+func (c *Client) recordPanic(w *Watch, panicked any) {
 	c.handling.Lock()
 	defer c.handling.Unlock()
 	delete(c.panicked, w)
 	if panicked != nil && w.ctx.Err() == nil {
-		c.panicked[w] = fmt.Errorf("%s: the function that answers are handed to: panic: %v", w.query, panicked)
+		c.panicked[w] = fmt.Errorf("%s: callback of Follow: panic: %v", w.query, panicked)
 	}
 }
 
-// wait returns once there may be something new, or ctx ended.
+// wait returns when there may be something new, or when ctx ends.
 func (w *Watch) wait(ctx context.Context) {
 	select {
 	case <-w.wake:
-	case <-w.more:
+	case <-w.moreReported:
 	case <-w.ctx.Done():
 	case <-ctx.Done():
 	}
 }
 
-// look returns the answer as it is, or why none is known, and whether it is that of
-// the state file.
-func (w *Watch) look() (s Snapshot, ofFile bool, err error) {
+// current returns the current answer and whether it is from the state file, or why there is
+// no answer.
+func (w *Watch) current() (s Snapshot, fromFile bool, err error) {
 	c := w.client
 	if w.invalid != nil {
 		return Snapshot{}, false, w.invalid
 	}
 	s, found, more := c.answer(w.query, w.names)
-	w.more = more
-	w.route(&s)
-	if found.whole {
+	w.moreReported = more
+	w.addRoutes(&s)
+	if found.complete {
 		return s, false, nil
 	}
-	saved, ok := c.state.get(w.query)
-	ok = ok && (!w.delivered || w.saved)
-	if w.partly(&s) && (!ok || !found.doubted) {
-		return s, false, nil // for as long as the rest cannot be known; why is the snapshot's
+	saved, ok := c.state.lookup(w.query)
+	ok = ok && (!w.delivered || w.lastFromFile)
+	if w.isPartialAnswer(&s) && (!ok || !found.onlyDoubts) {
+		return s, false, nil // s.Err says why the other endpoints are unknown
 	}
-	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrPending))
+	why := fmt.Errorf("%s: %w", w.query, firstError(c.readError(), s.Err, ErrPending))
 	if ok {
-		c.index.doubt(saved)
+		c.index.addDoubts(saved)
 		saved.Err = why
 		return saved, true, nil
 	}
 	return s, false, why
 }
 
-// partly reports whether what is known of a query is an answer while the rest cannot be
-// known: a host is found without service keys.
-func (w *Watch) partly(s *Snapshot) bool {
-	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
+// isPartialAnswer reports whether the known endpoints are an answer although others cannot
+// be known: a host is found without service keys.
+func (w *Watch) isPartialAnswer(s *Snapshot) bool {
+	host := slices.ContainsFunc(w.query.alternatives(), func(q Query) bool { return q.by == byHost })
 	if host && w.query.by == byAny {
-		s.Err = first(s.Err, w.client.why(), ErrPending)
+		s.Err = firstError(s.Err, w.client.readError(), ErrPending)
 	}
 	return len(s.Endpoints) > 0 && (w.delivered || host || s.Err != nil)
 }
 
-// route adds the routes of their hosts to the endpoints of a snapshot, and watches
-// those of hosts that are new in it.
-func (w *Watch) route(s *Snapshot) {
+// addRoutes adds the routes of their hosts to the endpoints of a snapshot, and watches the
+// routes of exactly these hosts.
+func (w *Watch) addRoutes(s *Snapshot) {
 	r := w.client.routes
 	if r == nil {
 		return
@@ -269,25 +274,25 @@ func (w *Watch) route(s *Snapshot) {
 		s.all[n].Router = tables[e.Service]
 	}
 	s.Endpoints = callable(s.all)
-	w.follow(here)
+	w.watchRoutes(here)
 }
 
-// follow makes the hosts those whose routes are watched; none once it stopped.
-func (w *Watch) follow(hosts map[naming.HostAddress]struct{}) {
+// watchRoutes replaces the hosts whose routes are watched; after Stop there are none.
+func (w *Watch) watchRoutes(hosts map[naming.HostAddress]struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
 		hosts = nil
 	}
 	for a := range hosts {
-		if _, ok := w.at[a]; !ok {
+		if _, ok := w.routedHosts[a]; !ok {
 			w.client.routes.Watch(a)
 		}
 	}
-	for a := range w.at {
+	for a := range w.routedHosts {
 		if _, ok := hosts[a]; !ok {
 			w.client.routes.Unwatch(a)
 		}
 	}
-	w.at = hosts
+	w.routedHosts = hosts
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Weight is the part of the calls that an instance is to have, in relation to others.
-// The zero Weight is not reported, and counts as that of a normal instance.
+// Weight is an instance's share of the calls, relative to other instances. The zero Weight
+// is not reported, and counts as that of a normal instance.
 type Weight struct{ hundredths, reported uint32 }
 
-// WeightOf returns a weight: 1 is that of a normal instance, 2 twice as many calls, and
-// 0 none while there are others. What is negative or no number is 0.
+// WeightOf returns a weight: 1 is that of a normal instance, 2 receives twice as many calls,
+// and 0 none while there are others. A negative part or NaN is 0.
 func WeightOf(part float64) Weight {
 	switch {
 	case math.IsNaN(part), part <= 0:
@@ -23,14 +23,14 @@ func WeightOf(part float64) Weight {
 	return Weight{max(uint32(math.Round(part*convert.Normal)), 1), 1}
 }
 
-// Part returns what WeightOf was called with, to a hundredth; 1 for one that is not
+// Part returns the argument of WeightOf, rounded to a hundredth; 1 if the weight is not
 // reported.
 func (w Weight) Part() float64 { return float64(w.share()) / convert.Normal }
 
-// Reported reports whether the weight was given.
+// Reported reports whether the weight was set.
 func (w Weight) Reported() bool { return w.reported > 0 }
 
-// share is the part in hundredths.
+// share returns the part in hundredths.
 func (w Weight) share() uint32 {
 	if !w.Reported() {
 		return convert.Normal
@@ -38,7 +38,7 @@ func (w Weight) share() uint32 {
 	return w.hundredths
 }
 
-// weightOf returns the weight of an endpoint, which in the mesh is in the unit of istio.
+// weightOf returns the weight of an endpoint. Weights in the mesh have istio's unit.
 func weightOf(e registry.Endpoint, inMesh bool) Weight {
 	switch {
 	case e.ZeroWeight:

@@ -148,7 +148,7 @@ func TestZooKeeper_SharedIdentity(t *testing.T) {
 			}
 		}
 		for _, c := range []*client.Client{one, two} {
-			if err := c.Status().Problem(); !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "(identity), or wait for the session of the one before to end") {
+			if err := c.Status().Problem(); !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "or wait until the earlier session expires") {
 				t.Errorf("status: %v", err)
 			}
 		}

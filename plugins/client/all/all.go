@@ -1,5 +1,5 @@
-// Package all has the kinds of registries that there are, for programs that find out
-// which they use when they run. It brings the SDKs of all of them.
+// Package all returns every kind of registry, for programs that learn at run time which one
+// they use. It links the SDKs of all kinds.
 package all
 
 import (
@@ -9,5 +9,5 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client/zookeeper"
 )
 
-// Kinds returns them.
+// Kinds returns all kinds of registries.
 func Kinds() []client.Kind { return []client.Kind{mesh.Kind(), nacos.Kind(), zookeeper.Kind()} }

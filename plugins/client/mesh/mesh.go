@@ -1,4 +1,4 @@
-// Package mesh has applications use an Istio mesh as their registry.
+// Package mesh makes an Istio mesh the registry of an application.
 package mesh
 
 import (
@@ -27,23 +27,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// Options say how a client connects to a mesh, and as whom.
+// Options say how a client connects to a mesh, and as which pod.
 type Options struct {
-	// Address is istiod's xDS address as host:port: 15010 in plaintext, 15012
-	// with TLS.
+	// Address is istiod's xDS address as host:port. The port is 15010 for plaintext and
+	// 15012 for TLS.
 	Address     string
 	Credentials ads.Credentials
 
-	// Identity is the pod's: name and namespace are required, its IP is where
-	// instances are looked for. A type that is empty is sidecar.
+	// Identity is that of the pod. Name and namespace are required; instances are located by
+	// the IP. An empty type means sidecar.
 	Identity ads.Identity
 
-	// Host is the host address at which the mesh offers this process. Where it is
-	// zero it is found by the endpoint of the first instance that is registered.
+	// Host is the host address at which the mesh offers this process. Zero: it is located by
+	// the endpoint of the first registered instance.
 	Host naming.HostAddress
 
-	// DebugAddresses are host:port of istiod's debug API over HTTP; none: over xDS
-	// at Address where Credentials have TLS, and at Address's host otherwise.
+	// DebugAddresses are host:port of istiod's debug API over HTTP. None: over xDS at Address
+	// if Credentials have TLS, otherwise over HTTP at the host of Address.
 	DebugAddresses []string
 
 	// Interval is how often the service keys are read; 0: 5 s.
@@ -53,9 +53,9 @@ type Options struct {
 	Log   *slog.Logger   // nil: nothing is logged
 }
 
-// New returns the mesh as a backend: what is provided is published to every
-// replica of istiod as service keys, of which any number is one stream, and what
-// others provide is found by key, application or host, with its routes.
+// New returns the mesh as a backend. It publishes to every replica of istiod, as service keys;
+// all keys share one stream. It finds what others provide by key, application or host, with the
+// routes.
 func New(o Options) (client.Backend, error) {
 	if o.Identity.Type == "" {
 		o.Identity.Type = "sidecar"
@@ -67,7 +67,7 @@ func New(o Options) (client.Backend, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if tls := o.Credentials.TLS; tls != nil { // a replica is called by its address, which no certificate holds
+	if tls := o.Credentials.TLS; tls != nil { // certificates do not contain the addresses by which replicas are called
 		host, _, _ := net.SplitHostPort(o.Address)
 		named := *tls
 		named.ServerName = cmp.Or(tls.ServerName, host)
@@ -78,11 +78,11 @@ func New(o Options) (client.Backend, error) {
 	return i.backend()
 }
 
-// patience is how long it waits for the other replicas of istiod before it uses those
-// that it has.
-const patience = 5 * time.Second
+// replicaWait is how long a client waits for the other replicas of istiod before it continues
+// with those that it knows.
+const replicaWait = 5 * time.Second
 
-// istiod is what a mesh is read from and published to, in all its replicas.
+// istiod is the control plane that a mesh is read from and published to, with all replicas.
 type istiod struct {
 	Options
 	stream   ads.Options
@@ -103,7 +103,7 @@ func (i *istiod) backend() (client.Backend, error) {
 	}
 	wait := time.Duration(0)
 	if service, ok := debug.ServiceOf(i.Address, cmp.Or(i.Identity.Domain, "cluster.local")); ok {
-		o.Istiod, wait = service, patience
+		o.Istiod, wait = service, replicaWait
 	}
 	if o.Mapping, err = i.mapping(wait); err != nil {
 		return client.Backend{}, fmt.Errorf("mesh: %w", err)
@@ -116,14 +116,15 @@ func (i *istiod) backend() (client.Backend, error) {
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
+	place := cmp.Or(i.Identity.Cluster, "Kubernetes") + "/" + i.Identity.Namespace
 	b := client.Backend{
 		Kind:   "mesh",
-		Place:  client.PlaceOf(seam.Key{}, "mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""),
+		Place:  client.PlaceOf(seam.Key{}, "mesh", []string{i.Address}, place, ""),
 		Source: reader, Recheck: reader.Recheck, Publisher: publisher, WatchWith: publisher.watchWith,
 		Interest: interest, Names: func(q client.Query) []string { return []string{client.TextOf(seam.Key{}, q)} },
 		Routes: func(changed func(naming.HostAddress)) (client.Routes, error) {
 			r, err := routes.New(i.stream, changed)
-			return tables{r}, err
+			return routeTables{r}, err
 		},
 		Err: func() error {
 			s := reader.Status()
@@ -137,26 +138,26 @@ func (i *istiod) backend() (client.Backend, error) {
 	return b, nil
 }
 
-// tables are the routes that a reader has.
-type tables struct{ *routes.Reader }
+// routeTables implements client.Routes by a reader of routes.
+type routeTables struct{ *routes.Reader }
 
 // Get implements client.Routes.
-func (t tables) Get(host naming.HostAddress) client.Router {
+func (t routeTables) Get(host naming.HostAddress) client.Router {
 	if table := t.Reader.Get(host); table != nil {
 		return table
 	}
 	return nil
 }
 
-// caused wraps why an own host address is not known with its cause.
-func caused(err error) error {
+// withCause wraps the reason why an own host address is unknown with its cause.
+func withCause(err error) error {
 	if errors.Is(err, locate.ErrNoService) {
 		return fmt.Errorf("%w: %w", client.ErrOwnAddressUnknown, err)
 	}
 	return client.Caused(seam.Key{}, err, client.ErrUnreachable)
 }
 
-// mapping makes the reader of the service keys.
+// mapping returns the reader of the service keys.
 func (i *istiod) mapping(wait time.Duration) (*debug.Reader, error) {
 	d := debug.Options{Interval: i.Interval, Bridged: true, Log: i.Log}
 	switch {
@@ -181,7 +182,8 @@ func (i *istiod) overHTTP() *debug.HTTPOptions {
 
 // dial connects to one replica of istiod.
 func (o Options) dial(replica string) (grpc.ClientConnInterface, func(), error) {
-	conn, err := ads.Dial(replica, o.Credentials, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(ads.DefaultMaxReceive)))
+	unlimited := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(ads.DefaultMaxReceive))
+	conn, err := ads.Dial(replica, o.Credentials, unlimited)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +192,8 @@ func (o Options) dial(replica string) (grpc.ClientConnInterface, func(), error) 
 
 func (i *istiod) publisher(wait time.Duration) (*meshPublisher, error) {
 	p, err := keys.New(keys.Options{
-		Node: i.stream.Node, Provider: true, Dial: i.connect, Log: i.Log, Replicas: i.replicas.Behind(i.resolver, i.Address, wait),
+		Node: i.stream.Node, Provider: true, Dial: i.connect, Log: i.Log,
+		Replicas: i.replicas.Behind(i.resolver, i.Address, wait),
 	})
 	if err != nil {
 		return nil, err
@@ -198,28 +201,32 @@ func (i *istiod) publisher(wait time.Duration) (*meshPublisher, error) {
 	return newMeshPublisher(p, i.stream, i.Options), nil
 }
 
-// meshPublisher publishes the service keys of instances at the host addresses
-// that this process has in the mesh: one for each port of a Service.
+// meshPublisher publishes the service keys of instances at the host addresses of this process
+// in the mesh. There is one host address for each port of a Service.
 type meshPublisher struct {
+	// Immutable once Run starts.
 	keys   *keys.Publisher
 	stream ads.Options
-	host   naming.HostAddress // given, or zero
+	host   naming.HostAddress // Options.Host
 	log    *slog.Logger
-	watch  func(client.Query) *client.Watch // of what the mesh has at a host; nil: nothing can be watched
+	watch  func(client.Query) *client.Watch // Client.Watch; nil: there is no source
 	wake   chan struct{}
 
 	mu        sync.Mutex
 	desired   []client.Instance
-	own       map[string]error // why the own host address is not known, by address of the instance
-	conflicts map[string]error // why an instance is not found by all of its keys, by its name
-	wrote     bool             // as Publisher.Wrote has it
+	unlocated map[string]error // why the host address is unknown, by address of the instance
+	conflicts map[string]error // why some keys do not lead to an instance, by its name
+	wrote     bool             // as Publisher.Wrote reports
 }
 
 func newMeshPublisher(k *keys.Publisher, stream ads.Options, o Options) *meshPublisher {
-	return &meshPublisher{keys: k, stream: stream, host: o.Host, log: o.Log, wake: make(chan struct{}, 1), own: make(map[string]error)}
+	return &meshPublisher{
+		keys: k, stream: stream, host: o.Host, log: o.Log,
+		wake: make(chan struct{}, 1), unlocated: make(map[string]error),
+	}
 }
 
-// watchWith is client.Backend.WatchWith.
+// watchWith implements client.Backend.WatchWith.
 func (p *meshPublisher) watchWith(c *client.Client) { p.watch = c.Watch }
 
 // Set implements Publisher.
@@ -227,7 +234,7 @@ func (p *meshPublisher) Set(instances []client.Instance) {
 	p.mu.Lock()
 	p.desired = instances
 	p.mu.Unlock()
-	p.again()
+	p.signal()
 }
 
 // Wrote implements Publisher.
@@ -243,7 +250,7 @@ func (p *meshPublisher) Problems() map[string]error {
 	defer p.mu.Unlock()
 	all := make(map[string]error)
 	for _, i := range p.desired {
-		if err := cmp.Or(p.own[i.Address()], p.conflicts[client.NameOf(seam.Key{}, i)]); err != nil {
+		if err := cmp.Or(p.unlocated[i.Address()], p.conflicts[client.NameOf(seam.Key{}, i)]); err != nil {
 			all[client.NameOf(seam.Key{}, i)] = fmt.Errorf("instance at %s: %w", i.Address(), err)
 		}
 	}
@@ -259,8 +266,8 @@ func (p *meshPublisher) Problems() map[string]error {
 	return all
 }
 
-// Run implements Publisher. What istiod shows ends with the stream, so nothing
-// has to be withdrawn.
+// Run implements Publisher. Nothing has to be withdrawn, because istiod forgets the keys when
+// the stream ends.
 func (p *meshPublisher) Run(ctx context.Context, _ time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -270,15 +277,15 @@ func (p *meshPublisher) Run(ctx context.Context, _ time.Duration) error {
 	return <-ended
 }
 
-// location is where an address of this process is in the mesh.
+// location says where the mesh offers one address of this process.
 type location struct {
 	address string
-	host    naming.HostAddress // zero until it is found
-	end     context.CancelFunc
+	host    naming.HostAddress // zero: not found yet
+	end     context.CancelFunc // ends the search
 }
 
-// follow publishes what is desired, each address once it is known where it is,
-// whether others are or not.
+// follow publishes the desired instances. Each is published as soon as its address is located,
+// without waiting for the others.
 func (p *meshPublisher) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -307,18 +314,22 @@ func (p *meshPublisher) follow(ctx context.Context) {
 	}
 }
 
-// hostsOf returns where each service key is provided, and an error for each instance where that is at
-// several: a key leads to one, the first by address.
-func hostsOf(desired []client.Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflicts map[string]error) {
+// hostsOf returns the host address of each service key. A key leads to one host address, that
+// of the first instance by address. Instances at another one get an error.
+func hostsOf(desired []client.Instance, at map[string]*location) (
+	hosts map[naming.ServiceKey]naming.HostAddress, conflicts map[string]error,
+) {
 	hosts, conflicts = make(map[naming.ServiceKey]naming.HostAddress), make(map[string]error)
-	for _, i := range slices.SortedFunc(slices.Values(desired), func(a, b client.Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
+	byAddress := func(a, b client.Instance) int { return cmp.Compare(a.Address(), b.Address()) }
+	for _, i := range slices.SortedFunc(slices.Values(desired), byAddress) {
 		a := at[i.Address()].host
 		if a.Host == "" {
 			continue
 		}
 		for _, k := range client.KeysOf(seam.Key{}, i) {
 			if other, there := hosts[k]; there && other != a {
-				conflicts[client.NameOf(seam.Key{}, i)] = fmt.Errorf("%w: %s is published at %s and not at %s too", client.ErrInvalid, k, other, a)
+				conflicts[client.NameOf(seam.Key{}, i)] = fmt.Errorf("%w: %s is already published at %s, so not at %s",
+					client.ErrInvalid, k, other, a)
 				continue
 			}
 			hosts[k] = a
@@ -327,9 +338,12 @@ func hostsOf(desired []client.Instance, at map[string]*location) (hosts map[nami
 	return hosts, conflicts
 }
 
-// locate begins to search for addresses that are new, and ends the search for
-// those that nothing is provided at any more.
-func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, desired []client.Instance, at map[string]*location, found chan<- location) {
+// locate starts to search for new addresses, and ends the search for addresses at which nothing
+// is provided any more.
+func (p *meshPublisher) locate(
+	ctx context.Context, running *sync.WaitGroup, desired []client.Instance,
+	at map[string]*location, found chan<- location,
+) {
 	here := make(map[string]bool)
 	for _, i := range desired {
 		address := i.Address()
@@ -347,21 +361,21 @@ func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, des
 		if !here[address] {
 			l.end()
 			delete(at, address)
-			p.unknown(address, nil)
+			p.setUnlocated(address, nil)
 		}
 	}
 }
 
-// search finds the host address of an instance, and anew once the mesh has it
-// there no longer: the Service may have got another name.
+// search finds the host address of an instance. It searches again when the mesh no longer
+// offers the instance there, because the Service may have been renamed.
 func (p *meshPublisher) search(ctx context.Context, i client.Instance, found chan<- location) {
 	ip, err := netip.ParseAddr(i.Host)
 	if err != nil {
-		return // Register refuses it
+		return // Register rejects it
 	}
 	report := func(err error) {
 		if ctx.Err() == nil {
-			p.unknown(i.Address(), err)
+			p.setUnlocated(i.Address(), err)
 		}
 	}
 	for {
@@ -376,20 +390,21 @@ func (p *meshPublisher) search(ctx context.Context, i client.Instance, found cha
 			return
 		}
 		p.log.Info("own host address found", "instance", i.Address(), "host_address", a.String())
-		if !p.left(ctx, i, a) {
+		if !p.awaitDeparture(ctx, i, a) {
 			return
 		}
-		p.log.Info("own host address is searched for anew", "instance", i.Address(), "host_address", a.String())
-		report = func(error) {} // it stays published where it was until it is found elsewhere
+		p.log.Info("own host address lost, searching again", "instance", i.Address(), "host_address", a.String())
+		report = func(error) {} // the old host address stays published until another is found
 	}
 }
 
-// leftFor is how long a host has to be without an instance before that is
-// searched for anew: pods that are not ready leave their Service too.
-const leftFor = time.Minute
+// departureWait is how long a host must lack an instance before the search starts again. Pods
+// that are not ready leave their Service, too.
+const departureWait = time.Minute
 
-// left waits until a host has been without an instance for long, or ctx ends.
-func (p *meshPublisher) left(ctx context.Context, i client.Instance, at naming.HostAddress) bool {
+// awaitDeparture waits until a host has lacked an instance for departureWait. It returns false if
+// ctx or the client ends earlier.
+func (p *meshPublisher) awaitDeparture(ctx context.Context, i client.Instance, at naming.HostAddress) bool {
 	if p.watch == nil {
 		return false
 	}
@@ -399,7 +414,7 @@ func (p *meshPublisher) left(ctx context.Context, i client.Instance, at naming.H
 	for {
 		limited, cancel := ctx, context.CancelFunc(func() {})
 		if gone {
-			limited, cancel = context.WithTimeout(ctx, leftFor)
+			limited, cancel = context.WithTimeout(ctx, departureWait)
 		}
 		s, err := w.Next(limited)
 		expired := limited.Err() != nil
@@ -410,28 +425,30 @@ func (p *meshPublisher) left(ctx context.Context, i client.Instance, at naming.H
 		case err != nil && expired:
 			return true
 		case err == nil:
-			gone = s.Err == nil && !slices.ContainsFunc(s.Endpoints, func(e client.Endpoint) bool { return e.Address() == i.Address() })
+			gone = s.Err == nil && !slices.ContainsFunc(s.Endpoints, func(e client.Endpoint) bool {
+				return e.Address() == i.Address()
+			})
 		}
 	}
 }
 
-// unknown records why the host address of an instance is not known, nil where it
-// is, and logs the first reason.
-func (p *meshPublisher) unknown(address string, err error) {
+// setUnlocated records why the host address of an instance is unknown, and logs the first
+// reason; nil: the address is known.
+func (p *meshPublisher) setUnlocated(address string, err error) {
 	p.mu.Lock()
-	before := p.own[address]
-	delete(p.own, address)
+	before := p.unlocated[address]
+	delete(p.unlocated, address)
 	if err != nil {
-		p.own[address] = caused(err)
+		p.unlocated[address] = withCause(err)
 	}
 	p.mu.Unlock()
 	if err != nil && before == nil {
-		p.log.Warn("service keys not published, trying on", "instance", address, "err", err)
+		p.log.Warn("service keys not published, retrying", "instance", address, "err", err)
 	}
 }
 
-// again has what is desired compared once more.
-func (p *meshPublisher) again() {
+// signal makes follow compare the desired instances again.
+func (p *meshPublisher) signal() {
 	select {
 	case p.wake <- struct{}{}:
 	default:

@@ -210,17 +210,17 @@ func TestMesh_RenamedService(t *testing.T) {
 		}
 		put("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
 		put("greeter.shop.svc.cluster.local:80")
-		<-time.NewTimer(leftFor / 2).C
+		<-time.NewTimer(departureWait / 2).C
 		put("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
-		<-time.NewTimer(leftFor).C
+		<-time.NewTimer(departureWait).C
 		synctest.Wait()
-		if strings.Contains(log.String(), "anew") {
-			t.Errorf("searched for anew though it was back:\n%s", log)
+		if strings.Contains(log.String(), "searching again") {
+			t.Errorf("searched again though it was back:\n%s", log)
 		}
 		server.Remove(istiodfake.ClusterType, "outbound|80||greeter.shop.svc.cluster.local")
 		server.Set(service("outbound|80||welcome.shop.svc.cluster.local", at)...)
 		put("welcome.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
-		<-time.NewTimer(2 * leftFor).C
+		<-time.NewTimer(2 * departureWait).C
 		synctest.Wait()
 		if !strings.Contains(log.String(), "host_address=welcome.shop.svc.cluster.local:80") {
 			t.Errorf("not found under its new name:\n%s", log)

@@ -26,20 +26,21 @@ func open(u *client.URL) (client.Backend, error) {
 		Address:     u.Servers,
 		Credentials: ads.Credentials{TokenFile: u.One("token"), Insecure: u.Flag("insecure")},
 		Identity: ads.Identity{
-			Name: cmp.Or(u.One("name"), os.Getenv("POD_NAME"), host), Namespace: cmp.Or(u.One("namespace"), os.Getenv("POD_NAMESPACE")),
-			IP: cmp.Or(u.One("ip"), os.Getenv("POD_IP"), ip), Domain: u.One("domain"), Cluster: u.One("cluster"),
+			Name:      cmp.Or(u.One("name"), os.Getenv("POD_NAME"), host),
+			Namespace: cmp.Or(u.One("namespace"), os.Getenv("POD_NAMESPACE")),
+			IP:        cmp.Or(u.One("ip"), os.Getenv("POD_IP"), ip), Domain: u.One("domain"), Cluster: u.One("cluster"),
 		},
 		DebugAddresses: u.Many("debug"), Interval: u.Duration("interval"), Log: u.Log,
 	}
 	if u.Path != "" {
-		u.Reject("path", errors.New("a mesh has none"))
+		u.Reject("path", errors.New("must be empty for a mesh"))
 	}
 	if o.Identity.Namespace == "" {
-		u.Reject("namespace", errors.New("missing; write namespace=, or set $POD_NAMESPACE"))
+		u.Reject("namespace", errors.New("required; set it, or $POD_NAMESPACE"))
 	}
 	for _, at := range o.DebugAddresses {
 		if host, port, err := net.SplitHostPort(at); err != nil || host == "" || port == "" {
-			u.Reject("debug", fmt.Errorf("%s: want host:port", naming.Quote(at)))
+			u.Reject("debug", fmt.Errorf("%s: must be host:port", naming.Quote(at)))
 		}
 	}
 	if u.TLS != nil {

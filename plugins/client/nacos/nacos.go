@@ -1,4 +1,4 @@
-// Package nacos has applications use a Nacos cluster as their registry.
+// Package nacos makes a Nacos cluster the registry of an application.
 package nacos
 
 import (
@@ -17,28 +17,35 @@ import (
 	source "github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// nacosCodec turns what is provided into entries and back.
+// nacosCodec encodes services as entries and decodes them.
 type nacosCodec interface {
 	source.Format
 	metadata.Codec
 }
 
-// Options say how a Nacos cluster is used.
+// Options say how a client uses a Nacos cluster.
 type Options struct {
 	Conn source.Options
 
-	Format string // as in ZooKeeperOptions
-	Group  string // holds the services; empty: DEFAULT_GROUP
+	// Format is the format of instances, by its name in a bridge's configuration; empty:
+	// dubbo-interface.
+	Format string
 
-	Identity string // as in ZooKeeperOptions
+	Group string // of the services; empty: DEFAULT_GROUP
+
+	// Identity marks the instances of this process as its own; empty for consumers only.
+	// Each live process needs its own identity, such as the name of its pod.
+	Identity string
 
 	Log *slog.Logger // nil: nothing is logged
 }
 
-// New returns a Nacos cluster as a backend. What is provided exists as long as
-// the connection and is published again over the next one.
+// New returns a Nacos cluster as a backend. Published instances exist as long as the
+// connection, and are published again over the next one.
 func New(o Options) (client.Backend, error) {
-	form, err := client.FormIn(seam.Key{}, format.Nacos, o.Format, format.Options{Namespace: o.Conn.Namespace, Group: o.Group, Mark: client.MarkOf(seam.Key{}, o.Identity)})
+	form, err := client.FormIn(seam.Key{}, format.Nacos, o.Format, format.Options{
+		Namespace: o.Conn.Namespace, Group: o.Group, Mark: client.MarkOf(seam.Key{}, o.Identity),
+	})
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("nacos: %w", err)
 	}
@@ -48,14 +55,16 @@ func New(o Options) (client.Backend, error) {
 	}
 	interest := registry.NewInterest()
 	reader, err := source.NewSource(o.Conn, source.SourceOptions{
-		Formats: []source.Format{codec}, Scopes: []source.Scope{{Namespace: o.Conn.Namespace, Group: o.Group}}, Interest: interest,
+		Formats: []source.Format{codec}, Interest: interest,
+		Scopes: []source.Scope{{Namespace: o.Conn.Namespace, Group: o.Group}},
 	})
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("nacos: %w", err)
 	}
+	place := cmp.Or(o.Conn.Namespace, "public") + "/" + cmp.Or(o.Group, "DEFAULT_GROUP")
 	b := client.Backend{
 		Kind:  "nacos",
-		Place: client.PlaceOf(seam.Key{}, "nacos", o.Conn.Servers, cmp.Or(o.Conn.Namespace, "public")+"/"+cmp.Or(o.Group, "DEFAULT_GROUP"), form.Name),
+		Place: client.PlaceOf(seam.Key{}, "nacos", o.Conn.Servers, place, form.Name),
 		Valid: func(name string) error {
 			return metadata.CheckNacosService(o.Conn.Namespace, cmp.Or(o.Group, "DEFAULT_GROUP"), name)
 		},
@@ -79,17 +88,20 @@ func New(o Options) (client.Backend, error) {
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("nacos: %w", err)
 	}
-	target, err := source.NewTarget(writer, source.TargetOptions{Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Layouts: []source.Layout{nacosScope{codec, o}}})
+	target, err := source.NewTarget(writer, source.TargetOptions{
+		Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Layouts: []source.Layout{nacosScope{codec, o}},
+	})
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("nacos: %w", err)
 	}
 	b.PublishBy(seam.Key{}, client.TargetPublisher{
-		Target: target, Serve: writer.Run, Codec: codec, Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Log: o.Log,
+		Target: target, Serve: writer.Run, Codec: codec, Log: o.Log,
+		Owner: client.MarkOf(seam.Key{}, o.Identity).Owner,
 	})
 	return b, nil
 }
 
-// nacosScope is where the services of a process lie.
+// nacosScope is the layout of the namespace and group that a process publishes in.
 type nacosScope struct {
 	nacosCodec
 	o Options

@@ -1,4 +1,4 @@
-// Package zookeeper has applications use a ZooKeeper ensemble as their registry.
+// Package zookeeper makes a ZooKeeper ensemble the registry of an application.
 package zookeeper
 
 import (
@@ -19,41 +19,43 @@ import (
 	zk "github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// codec turns what is provided into entries and back.
+// zooKeeperCodec encodes services as entries and decodes them.
 type zooKeeperCodec interface {
 	zk.Format
 	metadata.Codec
 }
 
-// Options say how a ZooKeeper ensemble is used.
+// Options say how a client uses a ZooKeeper ensemble.
 type Options struct {
 	Conn zk.Options
 
-	// Format is how instances are written and read, by the name that a bridge's
-	// configuration has for it; empty: dubbo-interface, Dubbo's discovery by
-	// interface. In any other services are found by the names of applications.
+	// Format is the format of instances, by its name in a bridge's configuration. Empty:
+	// dubbo-interface, Dubbo's interface-level discovery. In every other format services are
+	// found by the names of applications.
 	Format string
 
-	// Root holds the services; empty: the path that the format's framework uses,
-	// /dubbo for Dubbo.
+	// Root is the parent path of all services; empty: the default of the format's framework,
+	// such as /dubbo.
 	Root string
 
-	// Identity marks what this process provides as its own, so that it finds it
-	// again after a restart; empty for consumers alone. Each live process has one
-	// of its own, such as the name of its pod: what another session holds under it
-	// is left alone and reported as ErrConflict.
+	// Identity marks the entries of this process as its own, so that it recognizes them after
+	// a restart; empty for consumers only. Each live process needs its own identity, such as
+	// the name of its pod. Entries of another session under the same identity are left
+	// unchanged and reported as ErrConflict.
 	Identity string
 
 	Log *slog.Logger // nil: nothing is logged
 }
 
-var errNoNode = errors.New("ZooKeeper cannot have a node for it")
+var errNoNode = errors.New("not a valid name of a ZooKeeper node")
 
-// New returns a ZooKeeper ensemble as a backend. What is provided is
-// ephemeral and goes with the process.
+// New returns a ZooKeeper ensemble as a backend. Published entries are ephemeral: they are
+// deleted when the session of the process ends.
 func New(o Options) (client.Backend, error) {
 	log := o.Log
-	form, err := client.FormIn(seam.Key{}, format.ZooKeeper, o.Format, format.Options{Root: o.Root, Mark: client.MarkOf(seam.Key{}, o.Identity)})
+	form, err := client.FormIn(seam.Key{}, format.ZooKeeper, o.Format, format.Options{
+		Root: o.Root, Mark: client.MarkOf(seam.Key{}, o.Identity),
+	})
 	if err != nil {
 		return client.Backend{}, fmt.Errorf("zookeeper: %w", err)
 	}
@@ -75,7 +77,8 @@ func New(o Options) (client.Backend, error) {
 		Source: &sessionSource{source, one}, Interest: interest, Names: form.ZooKeeperNames, Shows: form.Shows,
 		Err: func() error { return unreachable(source.State().LastError) },
 		Valid: func(name string) error {
-			if _, ok := codec.Group(strings.Replace(codec.Parents(), "*", name, 1)); !ok || strings.Trim(name, ".") == "" || strings.Contains(name, "/") {
+			_, ok := codec.Group(strings.Replace(codec.Parents(), "*", name, 1))
+			if !ok || strings.Trim(name, ".") == "" || strings.Contains(name, "/") {
 				return errNoNode
 			}
 			return nil
@@ -85,15 +88,19 @@ func New(o Options) (client.Backend, error) {
 	if o.Identity == "" {
 		return b, nil
 	}
-	b.PublishBy(seam.Key{}, client.TargetPublisher{Codec: codec, Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Log: log, Open: func() (registry.Target, error) {
+	owner := client.OwnerName(seam.Key{}, o.Identity)
+	openTarget := func() (registry.Target, error) {
 		c, err := one.client()
 		if err != nil {
 			return nil, err
 		}
 		return zk.NewTarget(c, zk.TargetOptions{
-			Owner: client.OwnerName(seam.Key{}, o.Identity), Layouts: []zk.Layout{codec}, Lifetime: zk.Session, Unregistered: true, Log: log,
+			Owner: owner, Layouts: []zk.Layout{codec}, Lifetime: zk.Session, Unregistered: true, Log: log,
 		})
-	}})
+	}
+	b.PublishBy(seam.Key{}, client.TargetPublisher{
+		Codec: codec, Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Log: log, Open: openTarget,
+	})
 	b.Publisher = &sessionPublisher{b.Publisher, one}
 	return b, nil
 }
@@ -105,9 +112,9 @@ func unreachable(reason string) error {
 	return fmt.Errorf("%w: %s", client.ErrUnreachable, reason)
 }
 
-// session is the one session of a process, over which it reads and publishes. It is
-// made when it is used first, as nobody closes that of a backend that no client was
-// made of, and ends with its last user.
+// session is the ZooKeeper session that the source and the publisher of a backend share. It
+// begins with its first use and ends with its last user. It cannot begin earlier: a backend
+// of which no client is made is never closed.
 type session struct {
 	conn zk.Options
 
@@ -116,7 +123,7 @@ type session struct {
 	users int
 }
 
-// client returns the session's client. It is called by a user.
+// client returns the session's client. It must be called within use.
 func (s *session) client() (*zk.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +138,7 @@ func (s *session) client() (*zk.Client, error) {
 	return made, nil
 }
 
-// use counts a user for as long as a function runs.
+// use runs do as a user of the session, and closes the session after its last user.
 func (s *session) use(do func() error) error {
 	s.mu.Lock()
 	s.users++
@@ -144,7 +151,7 @@ func (s *session) use(do func() error) error {
 		}
 		s.mu.Unlock()
 		if last != nil {
-			last.Close() // and with it what is left of ours
+			last.Close() // deletes what is still published
 		}
 	}()
 	return do()
