@@ -18,11 +18,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// opened returns the client of a registry's URL, which others of its address share. Of
-// the parameters it reads those that are not dubbo-go's own.
-func opened(pool *adapter.Pool, scheme string, u *common.URL) (*client.Client, error) {
+// openURL returns the client of a registry's URL, which registries with the same address share.
+// Parameters of dubbo-go itself are not passed on.
+func openURL(pool *adapter.Pool, scheme string, u *common.URL) (*client.Client, error) {
 	if u.Password != "" {
-		return nil, errors.New("password: name the file that holds it as passwordFile in params")
+		return nil, errors.New("password: must not be in the address; set passwordFile in params to a file that holds it")
 	}
 	params := make(url.Values)
 	maps.Copy(params, u.GetParams())
@@ -34,28 +34,30 @@ func opened(pool *adapter.Pool, scheme string, u *common.URL) (*client.Client, e
 	servers = strings.Trim(servers+","+u.GetParam(backup, ""), ",")
 	path = cmp.Or(path, strings.Trim(u.Path, "/"))
 	group, namespace := u.GetParam(constant.RegistryGroupKey, ""), u.GetParam(constant.RegistryNamespaceKey, "")
-	notified := map[string]string{"group": group, "username": u.Username}
+	defaults := map[string]string{"group": group, "username": u.Username}
 	switch kind, _, _ := strings.Cut(scheme, "+"); kind {
 	case "zookeeper":
-		path, notified = cmp.Or(path, strings.Trim(group, "/")), map[string]string{"user": u.Username}
+		path, defaults = cmp.Or(path, strings.Trim(group, "/")), map[string]string{"user": u.Username}
 	case "nacos":
 		path = cmp.Or(path, namespace)
 	default:
-		notified["namespace"] = namespace
+		defaults["namespace"] = namespace
 	}
-	for name, value := range notified {
+	for name, value := range defaults {
 		if value != "" && !params.Has(name) {
 			params.Set(name, value)
 		}
 	}
-	// DrainDelay is short, as dubbo-go serves on for consumer-update-wait-time after it unregistered.
-	// So is Grace: dubbo-go stops its servers before it closes clients, and once more,
-	// which panics, a step-timeout of 3 s later.
-	o := client.Options{StateFile: u.GetParam(stateFile, ""), DrainDelay: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
+	// DrainDelay is short, because dubbo-go serves for consumer-update-wait-time after unregistering.
+	// Grace is short, because dubbo-go stops its servers before it closes clients, and again one
+	// step-timeout of 3 s later, which panics.
+	o := client.Options{
+		StateFile: u.GetParam(stateFile, ""), DrainDelay: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo),
+	}
 	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o, all.Kinds()...)
 }
 
-// Parameters of a registry that are not those of client.Open.
+// Parameters of a registry that client.Open does not have.
 const (
 	stateFile = "stateFile" // as in client.Options
 	backup    = "backup"    // further servers

@@ -1,6 +1,6 @@
-// Package dubbogo makes the mesh, ZooKeeper or Nacos a registry of dubbo-go, by
-// interface and by application. An application imports it and names it in the
-// registry's address:
+// Package dubbogo makes the mesh, ZooKeeper or Nacos a registry of dubbo-go, at the level of
+// interfaces and at that of applications. An application imports the package and names the
+// registry by its address:
 //
 //	import _ "github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 //
@@ -27,7 +27,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// Name is the protocol of a registry in the mesh, and begins those of others.
+// Name is the protocol of a registry in the mesh. The protocols of others begin with it.
 const Name = "xdsbridge"
 
 func init() { //nolint:gochecknoinits // dubbo-go is extended by imports
@@ -35,25 +35,26 @@ func init() { //nolint:gochecknoinits // dubbo-go is extended by imports
 	both.RegistryFactory, _ = both.Protocol.(registry.RegistryFactory)
 	extension.SetProtocol(constant.RegistryProtocol, func() base.Protocol { return both })
 	for name, scheme := range map[string]string{
-		Name: "mesh", "xds": "mesh", Name + "-zookeeper": "zookeeper", Name + "-nacos": "nacos", // dubbo-go's own was xds until 3.3.0
+		// dubbo-go's own registry in the mesh was called xds until 3.3.0.
+		Name: "mesh", "xds": "mesh", Name + "-zookeeper": "zookeeper", Name + "-nacos": "nacos",
 	} {
 		for _, tls := range []string{"", "+tls"} {
-			both.add(name+tls, func(u *common.URL) (*client.Client, error) { return opened(both.pool, scheme+tls, u) })
+			both.add(name+tls, func(u *common.URL) (*client.Client, error) { return openURL(both.pool, scheme+tls, u) })
 		}
 	}
 	both.add(Name+"-client", func(u *common.URL) (*client.Client, error) { return both.pool.Open(u.Ip, client.Options{}) })
-	extension.AddCustomShutdownCallback(both.pool.Close) // dubbo-go destroys no registry when it shuts down
+	extension.AddCustomShutdownCallback(both.pool.Close) // dubbo-go does not destroy registries when it shuts down
 	extension.SetRouterFactory(Name, func() router.PriorityRouterFactory { return routing{} })
 	cluster.SetClusterInterceptor(Name, func() cluster.Interceptor { return routing{} })
 }
 
-// Use makes a client a registry of dubbo-go, and returns the address by which it is
-// named. Destroy closes the client.
+// Use makes a client a registry of dubbo-go, and returns the address of that registry. Destroying
+// the registry closes the client.
 func Use(c *client.Client) (address string) {
 	return Name + "-client://" + extension.GetProtocol(constant.RegistryProtocol).(levels).pool.Add(c) + ":0" //nolint:forcetypeassert // see init
 }
 
-// add adds a protocol for registries of both levels.
+// add adds a protocol for registries at both levels.
 func (l levels) add(name string, open func(*common.URL) (*client.Client, error)) {
 	l.ours[name] = true
 	extension.SetRegistry(name, func(u *common.URL) (registry.Registry, error) {

@@ -9,13 +9,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// levels is dubbo-go's protocol of registries, to which a registry of this package is
-// the same on both levels. By application dubbo-go asks which application provides an
-// interface, where its instances are, and what each provides: one answer has it all.
+// levels is dubbo-go's protocol of registries. It makes no difference between the two levels for a
+// registry of this package. At the level of applications, dubbo-go asks which application
+// provides an interface, where its instances are, and what each provides. One answer of this
+// package has all of that.
 type levels struct {
 	base.Protocol
 	registry.RegistryFactory
-	ours map[string]bool // protocols of this package's registries
+	ours map[string]bool // protocols of registries of this package
 	pool *adapter.Pool
 }
 
@@ -31,7 +32,7 @@ func (l levels) Export(i base.Invoker) base.Exporter {
 	return l.Protocol.Export(i)
 }
 
-// join has the URL of a registry on the level of applications name that of interfaces.
+// join rewrites a registry URL of the application level to the interface level.
 func (l levels) join(u *common.URL) {
 	if u.Protocol == constant.ServiceRegistryProtocol && l.ours[u.GetParam(constant.RegistryKey, "")] {
 		u.Protocol = constant.RegistryProtocol

@@ -8,9 +8,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// Log returns a logger for client.Options whose lines appear where a user of
-// dubbo-go looks for them: it writes through the logger of dubbogo/gost, also
-// after that was replaced.
+// Log returns a logger for client.Options that writes to dubbo-go's own log: through the current
+// logger of dubbogo/gost, even if that is replaced later.
 func Log(level slog.Leveler) *slog.Logger {
 	return slog.New(gostlog.New(func() gostlog.Logger { return logger.GetLogger() }, level))
 }

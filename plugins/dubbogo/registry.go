@@ -16,23 +16,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// node is a registry as dubbo-go opens it: anew for each service and each reference,
-// which share the client of its address. It implements registry.Registry.
+// node is a registry of dubbo-go, which opens one for each service and each reference. Nodes of
+// the same address share a client. It implements registry.Registry.
 type node struct {
 	url      *common.URL
 	client   *client.Client
-	timeout  time.Duration // of a first answer
-	provided sync.Map      // keys of the URLs that are registered
-	watches  sync.Map      // *client.Watch by listening
+	timeout  time.Duration // for a first answer
+	provided sync.Map      // keys of the registered URLs
+	watches  sync.Map      // *client.Watch by subscription
 }
 
-// listening is a listener with the key of the URL that it is notified of.
-type listening struct {
+// subscription is a listener with the key of the URL that it subscribed to.
+type subscription struct {
 	key string
 	to  any
 }
 
-var errNothing = errors.New("dubbo-go names nothing to register or to listen to")
+var errNoURL = errors.New("dubbo-go passed no URL or no listener")
 
 // GetURL implements common.Node.
 func (n *node) GetURL() *common.URL { return n.url }
@@ -43,19 +43,19 @@ func (n *node) IsAvailable() bool {
 	return s.Connected && s.Read
 }
 
-// Destroy implements common.Node. It ends everything at the registry's address: what is
-// registered is withdrawn, and its listeners are notified no more once it returns.
-func (n *node) Destroy() { _ = n.client.Close() } // which logs what it could not withdraw
+// Destroy implements common.Node. It ends everything at the registry's address: it withdraws what
+// is registered, and listeners are not notified after it returns.
+func (n *node) Destroy() { _ = n.client.Close() } // Close logs what it could not withdraw
 
-// Register implements registry.Registry. Consumers are not registered. As in
-// dubbo-go's own registries, it is an error to register what is.
+// Register implements registry.Registry. Consumers are not registered. Registering a URL twice is
+// an error, as in dubbo-go's own registries.
 func (n *node) Register(u *common.URL) error {
 	i, err := instanceOf(u)
 	if err != nil || side(u) == constant.SideConsumer {
 		return err
 	}
 	if _, registered := n.provided.Load(u.Key()); registered {
-		return fmt.Errorf("%s is registered already", u.Key())
+		return fmt.Errorf("%s is already registered", u.Key())
 	}
 	if err := n.client.Register(i); err != nil {
 		return err
@@ -64,9 +64,8 @@ func (n *node) Register(u *common.URL) error {
 	return nil
 }
 
-// UnRegister implements registry.Registry. It returns once no consumer sees the
-// provider any more, or after 10 s for all of them together, at once where the registry
-// is out of reach.
+// UnRegister implements registry.Registry. It returns when no consumer sees the provider any more,
+// or after 10 s for successive calls together. It returns at once if the registry is unreachable.
 func (n *node) UnRegister(u *common.URL) error {
 	i, err := instanceOf(u)
 	if err != nil || side(u) == constant.SideConsumer {
@@ -78,26 +77,25 @@ func (n *node) UnRegister(u *common.URL) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if !n.client.Status().Connected {
-		cancel() // its absence could not be detected
+		cancel() // whether consumers still see it cannot be known
 	}
 	if err := n.client.Deregister(ctx, i); err != nil {
-		logger.Warnf("unregister %s: it may still be called: %v", i.Address(), err)
+		logger.Warnf("unregister %s incomplete, consumers may still call it: %v", i.Address(), err)
 	}
 	return nil
 }
 
-// LoadSubscribeInstances implements registry.Registry: it waits for a first answer as
-// long as the registry's timeout. That there is none is no error to dubbo-go, which
-// would give up for ever.
+// LoadSubscribeInstances implements registry.Registry. It waits for a first answer until the
+// registry's timeout. A missing answer is not an error, because dubbo-go would give up for good.
 func (n *node) LoadSubscribeInstances(u *common.URL, to registry.NotifyListener) error {
 	if u == nil || to == nil {
-		return errNothing
+		return errNoURL
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	s, err := n.client.Resolve(ctx, queryOf(u))
 	if err != nil {
-		logger.Warnf("%s: nobody is known yet: %v", u.Service(), err)
+		logger.Warnf("no provider of %s is known yet: %v", u.Service(), err)
 	}
 	if len(s.Endpoints) > 0 {
 		n.notify(u, to, s)
@@ -105,11 +103,11 @@ func (n *node) LoadSubscribeInstances(u *common.URL, to registry.NotifyListener)
 	return nil
 }
 
-// Subscribe implements registry.Registry. It returns at once. Providers ask for
-// overrides, of which there are none.
+// Subscribe implements registry.Registry. It returns at once. Providers subscribe to overrides,
+// which do not exist here.
 func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 	if u == nil || to == nil {
-		return errNothing
+		return errNoURL
 	}
 	if side(u) == constant.SideProvider {
 		return nil
@@ -118,7 +116,7 @@ func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 		return err
 	}
 	w := n.client.Watch(queryOf(u))
-	if _, listens := n.watches.LoadOrStore(listening{u.Key(), to}, w); listens {
+	if _, subscribed := n.watches.LoadOrStore(subscription{u.Key(), to}, w); subscribed {
 		w.Stop()
 		return nil
 	}
@@ -132,16 +130,16 @@ func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 // UnSubscribe implements registry.Registry.
 func (n *node) UnSubscribe(u *common.URL, to registry.NotifyListener) error {
 	if u == nil {
-		return errNothing
+		return errNoURL
 	}
-	if w, ok := n.watches.LoadAndDelete(listening{u.Key(), to}); ok {
+	if w, ok := n.watches.LoadAndDelete(subscription{u.Key(), to}); ok {
 		w.(*client.Watch).Stop() //nolint:forcetypeassert // nothing else is stored
 	}
 	return nil
 }
 
-// notify notifies a listener of everything in an answer. What speaks another protocol
-// than the consumer is left out: of a whole list, dubbo-go does not.
+// notify passes all endpoints of an answer to a listener. It leaves out endpoints of another
+// protocol than the consumer's, because dubbo-go does not filter a whole list.
 func (n *node) notify(of *common.URL, to registry.NotifyListener, s client.Snapshot) {
 	var all []*registry.ServiceEvent
 	for _, e := range s.Endpoints {

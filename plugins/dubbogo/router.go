@@ -14,10 +14,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// routing honours the routes of the mesh: a VirtualService that sends a header or a
-// part of the calls to a subset is followed as a proxy would. It implements
-// router.PriorityRouter and its factory, and as a cluster.Interceptor it shows the
-// router attachments of the context, which dubbo-go does not.
+// routing follows the routes of the mesh, as a proxy would: a VirtualService may send calls with a
+// header, or a part of all calls, to a subset. It implements router.PriorityRouter and its
+// factory. As a cluster.Interceptor it shows the attachments of the context to the router, which
+// dubbo-go does not.
 type routing struct{}
 
 // NewPriorityRouter implements router.PriorityRouterFactory.
@@ -29,8 +29,8 @@ func (routing) URL() *common.URL { return nil }
 // Priority implements router.PriorityRouter: rules of the application come first.
 func (routing) Priority() int64 { return 1000 }
 
-// Notify implements router.PriorityRouter. It follows each answer. What changes most
-// is changed in place: for another URL dubbo-go would end a provider that calls choose.
+// Notify implements router.PriorityRouter. dubbo-go calls it after each answer. Weights and subsets
+// are updated in the existing URL: for another URL dubbo-go would end the provider during calls.
 func (routing) Notify(all []base.Invoker) {
 	for _, i := range all {
 		u := i.GetURL()
@@ -40,8 +40,8 @@ func (routing) Notify(all []base.Invoker) {
 	}
 }
 
-// Route implements router.PriorityRouter. The host that gets the call is that of one
-// provider, by weight; its own routes say which of its providers then.
+// Route implements router.PriorityRouter. It chooses the host by the weights of all providers, and
+// then the providers of that host by the host's routes.
 func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []base.Invoker {
 	chosen, ok := adapter.Choose(all, weightOf)
 	if !ok {
@@ -69,8 +69,7 @@ func weightOf(i base.Invoker) uint64 {
 	return 0
 }
 
-// endpointOf returns a provider's endpoint as it is known now; nil where another
-// registry reported it, or it is no more.
+// endpointOf returns a provider's endpoint as it is known now; nil if another registry reported it.
 func endpointOf(i base.Invoker) *client.Endpoint {
 	if o := originOf(i.GetURL()); o != nil {
 		return o.now.Load()

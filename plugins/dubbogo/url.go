@@ -19,8 +19,8 @@ import (
 
 func side(u *common.URL) string { return u.GetParam(constant.SideKey, "") }
 
-// queryOf returns what a consumer asks for: who provides its interface, and the
-// instances of the applications that it names as providers.
+// queryOf returns the query of a consumer: the providers of its interface, and the instances of
+// the applications that it names as providers.
 func queryOf(u *common.URL) client.Query {
 	all := []client.Query{client.ByInterface(u.Service(), u.Version(), u.Group())}
 	if by := u.GetParam(constant.ProvidedBy, ""); by != "" {
@@ -31,13 +31,13 @@ func queryOf(u *common.URL) client.Query {
 	return client.AnyOf(all...)
 }
 
-// instanceOf returns what dubbo-go reports a provider. Where it reports no address, or
-// another one is to be registered, that is as dubbo-go's own registries have it.
+// instanceOf returns the instance of a provider. If dubbo-go reports no address, or is configured
+// to register another one, the address is the one that dubbo-go's own registries use.
 func instanceOf(u *common.URL) (client.Instance, error) {
 	if u == nil {
-		return client.Instance{}, errNothing
+		return client.Instance{}, errNoURL
 	}
-	at := common.NewURLWithOptions(common.WithIp(u.Ip), common.WithPort(u.Port)) // a clone would share, and write, attributes
+	at := common.NewURLWithOptions(common.WithIp(u.Ip), common.WithPort(u.Port)) // a clone would share and change attributes
 	common.HandleRegisterIPAndPort(at)
 	port, err := strconv.ParseUint(at.Port, 10, 16)
 	if err != nil {
@@ -49,21 +49,21 @@ func instanceOf(u *common.URL) (client.Instance, error) {
 		return true
 	})
 	return client.Instance{
-		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []client.Interface{{Name: u.Service(), Version: u.Version(), Group: u.Group()}},
-		Host: strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: params,
+		Application: u.GetParam(constant.ApplicationKey, ""),
+		Interfaces:  []client.Interface{{Name: u.Service(), Version: u.Version(), Group: u.Group()}},
+		Host:        strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: params,
 		Weight: adapter.Weight(uint32(max(u.GetParamInt32(constant.WeightKey, 0), 0))), //nolint:gosec // not negative
 	}, nil
 }
 
-// origin is what a provider's URL was made of, as it is known now. The URL and its
-// clones carry it as an attribute.
+// origin is the latest known endpoint of a provider's URL. The URL and its clones carry the origin
+// as an attribute.
 type origin struct {
 	client *client.Client
 	now    atomic.Pointer[client.Endpoint]
 }
 
-// originOf returns that of a provider's URL; nil where another registry reported it,
-// or it is no more.
+// originOf returns the origin of a provider's URL; nil if another registry reported the provider.
 func originOf(u *common.URL) *origin {
 	if u == nil {
 		return nil
@@ -73,22 +73,25 @@ func originOf(u *common.URL) *origin {
 	return o
 }
 
-// urlOf returns an endpoint that provides an interface as dubbo-go represents a provider.
-// In the mesh, which does not report it, it speaks the protocol that is asked for.
+// urlOf returns the provider URL of an endpoint that provides an interface. The mesh does not
+// report the protocol, so that there it is the consumer's.
 //
-// Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
-// it knows it by, only the time in the URL that it was read from is free to report a
-// difference. Weight and subsets are none: renew sees to them.
+// When dubbo-go receives a list of providers, it keeps the URL of each provider that it knows. It
+// recognizes a provider by a key, of which only the timestamp of the primitive URL is free to
+// report a change. Weight and subsets are not part of the key, because renew updates them.
 func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
 	o, params := &origin{client: c}, e.Attributes()
 	o.now.Store(&e)
 	maps.Copy(params, map[string]string{
-		constant.InterfaceKey: of.Service(), constant.VersionKey: of.Version(), constant.GroupKey: of.Group(), constant.WeightKey: "", mesh.AttributeSubset: "",
+		constant.InterfaceKey: of.Service(), constant.VersionKey: of.Version(), constant.GroupKey: of.Group(),
+		constant.WeightKey: "", mesh.AttributeSubset: "",
 		constant.ApplicationKey: e.Application, constant.SideKey: constant.SideProvider,
 	})
 	u := common.NewURLWithOptions(
-		common.WithProtocol(cmp.Or(e.Protocol, of.Protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
-		common.WithPath("/"+of.Service()), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")), common.WithAttribute(Name, o),
+		common.WithProtocol(cmp.Or(e.Protocol, of.Protocol)), common.WithIp(e.Host),
+		common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
+		common.WithPath("/"+of.Service()), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")),
+		common.WithAttribute(Name, o),
 	)
 	for name, value := range params {
 		if value != "" {
@@ -100,7 +103,7 @@ func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
 	return u
 }
 
-// renew has a provider's URL say what its endpoint is like now.
+// renew updates a provider's URL with the latest weight and subsets of its endpoint.
 func (o *origin) renew(u *common.URL) {
 	e, _ := o.client.Latest(*o.now.Load())
 	o.now.Store(&e)

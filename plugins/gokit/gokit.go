@@ -1,5 +1,5 @@
-// Package gokit is service discovery for Go kit over the mesh, ZooKeeper or
-// Nacos: an sd.Instancer and an sd.Registrar.
+// Package gokit provides service discovery for Go kit through the mesh, ZooKeeper or Nacos: an
+// sd.Instancer and an sd.Registrar.
 package gokit
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// Open is client.Open, with plain hosts and ports in place of Dubbo's where
-// the URL names no format and o none.
+// Open is client.Open with the format plain as the default for ZooKeeper and Nacos.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	return adapter.Open(url, o, map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}, kinds...)
 }
@@ -29,9 +28,8 @@ type Registrar struct {
 	log      *slog.Logger
 }
 
-// NewRegistrar returns a registrar of one instance over a client, which stays the
-// caller's. What goes wrong is logged, because sd.Registrar returns no errors;
-// log may be nil.
+// NewRegistrar returns a registrar of one instance. It does not close the registry's client. It
+// logs errors, because sd.Registrar returns none; log may be nil.
 func NewRegistrar(r client.Registry, i client.Instance, log *slog.Logger) *Registrar {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -42,42 +40,42 @@ func NewRegistrar(r client.Registry, i client.Instance, log *slog.Logger) *Regis
 // Register implements sd.Registrar.
 func (r *Registrar) Register() {
 	if err := r.registry.Register(r.instance); err != nil {
-		r.log.Error("not registered", "instance", r.instance.Address(), "err", err)
+		r.log.Error("instance not registered", "instance", r.instance.Address(), "err", err)
 	}
 }
 
-// Deregister implements sd.Registrar. It returns once no consumer sees the
-// instance any more, or after 10 s.
+// Deregister implements sd.Registrar. It returns when no consumer sees the instance any more,
+// or after 10 s.
 func (r *Registrar) Deregister() {
 	if err := r.registry.Deregister(context.Background(), r.instance); err != nil {
-		r.log.Error("not deregistered", "instance", r.instance.Address(), "err", err)
+		r.log.Error("instance not deregistered", "instance", r.instance.Address(), "err", err)
 	}
 }
 
-// Instancer implements sd.Instancer. Each observer is notified by a goroutine of its
-// own, so that one that reads late delays no other; what it did not read is
-// replaced by what came since.
+// Instancer implements sd.Instancer. Each observer is notified by its own goroutine, so that a
+// slow observer does not delay others. An observer that has not read an event gets only the
+// latest one.
 type Instancer struct {
 	watch   *client.Watch
 	ctx     context.Context //nolint:containedctx // ends with Stop
 	cancel  context.CancelFunc
-	running sync.WaitGroup // of those that notify observers
+	running sync.WaitGroup // goroutines that notify observers
 
 	mu        sync.Mutex
-	latest    bool
+	received  bool // last is set
 	last      sd.Event
 	observers map[chan<- sd.Event]*observer
 }
 
-// observer is a channel that is notified.
+// observer is a registered channel.
 type observer struct {
 	ch   chan<- sd.Event
-	wake chan struct{}      // ready after there is news
-	end  context.CancelFunc // of its goroutine
+	wake chan struct{}      // ready when there is a new event
+	end  context.CancelFunc // ends its goroutine
 }
 
-// NewInstancer returns what is known as an answer to a query, such as
-// client.Named("greeter"). Stop ends it; the client stays the caller's.
+// NewInstancer returns an instancer that follows the answer to a query, such as
+// client.Named("greeter"). Stop ends it, and does not close the registry's client.
 func NewInstancer(r client.Registry, q client.Query) *Instancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &Instancer{watch: r.Watch(q), ctx: ctx, cancel: cancel, observers: make(map[chan<- sd.Event]*observer)}
@@ -102,7 +100,7 @@ func (i *Instancer) answered(s client.Snapshot, err error) {
 func (i *Instancer) notify(e sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.latest, i.last = true, e
+	i.received, i.last = true, e
 	for _, o := range i.observers {
 		o.signal()
 	}
@@ -115,8 +113,8 @@ func (o *observer) signal() {
 	}
 }
 
-// Register implements sd.Instancer: the channel receives what is known at once. It
-// waits for nobody, and does nothing after Stop.
+// Register implements sd.Instancer. The channel receives the last event at once. Register does
+// not block, and does nothing after Stop.
 func (i *Instancer) Register(ch chan<- sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -126,14 +124,14 @@ func (i *Instancer) Register(ch chan<- sd.Event) {
 	ctx, end := context.WithCancel(i.ctx)
 	o := &observer{ch: ch, wake: make(chan struct{}, 1), end: end}
 	i.observers[ch] = o
-	if i.latest {
+	if i.received {
 		o.signal()
 	}
 	i.running.Go(func() { i.observe(ctx, o) })
 }
 
-// observe sends an observer what is known last until ctx ends. A channel that
-// was closed costs its own observer.
+// observe sends the latest event to an observer until ctx ends. It recovers from the panic of a
+// closed channel, so that other observers are not affected.
 func (i *Instancer) observe(ctx context.Context, o *observer) {
 	defer func() { _ = recover() }()
 	for {
@@ -144,7 +142,7 @@ func (i *Instancer) observe(ctx context.Context, o *observer) {
 		}
 		for sent := false; !sent; {
 			select {
-			case <-ctx.Done():
+			case <-o.wake: // send the newer event instead
 				return
 			case <-o.wake: // there is something newer
 			case o.ch <- i.event():
@@ -154,8 +152,7 @@ func (i *Instancer) observe(ctx context.Context, o *observer) {
 	}
 }
 
-// event returns what is known, the instances as a slice of its own: Go kit sorts
-// it in place.
+// event returns the last event with its own slice of instances, because Go kit sorts it in place.
 func (i *Instancer) event() sd.Event {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -164,7 +161,7 @@ func (i *Instancer) event() sd.Event {
 	return e
 }
 
-// Deregister implements sd.Instancer. It waits for nobody.
+// Deregister implements sd.Instancer. It does not block.
 func (i *Instancer) Deregister(ch chan<- sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/logto"
 )
 
-// Log returns a logger for client.Options that writes through one of Go kit.
+// Log returns a logger for client.Options that writes through a Go kit logger.
 func Log(l log.Logger, level slog.Leveler) *slog.Logger {
 	return logto.New(level, func(at slog.Level, message string, pairs []any) error {
 		return levelled(l, at).Log(append([]any{"msg", message}, pairs...)...)

@@ -1,5 +1,5 @@
-// Package gozero is service discovery for go-zero's zrpc over the mesh, ZooKeeper
-// or Nacos.
+// Package gozero provides service discovery for go-zero's zrpc through the mesh, ZooKeeper or
+// Nacos.
 //
 //	client := zrpc.MustNewClient(zrpc.RpcClientConf{Target: "xdsbridge:///greeter.rpc"}, gozero.WithRegistry(c))
 //	stop, err := gozero.Publish(c, serverConf)
@@ -19,22 +19,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// Open is client.Open, with the format of go-zero's own registry in Nacos in place of Dubbo's where
-// the URL names no format and o none.
+// Open is client.Open with the format of go-zero's own registry as the default for Nacos.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	return adapter.Open(url, o, map[string]string{"nacos": format.Kind}, kinds...)
 }
 
-// WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a
-// client, which stays the caller's. What may follow xdsbridge:/// is said in
-// plugins/grpc.
+// WithRegistry makes a zrpc client resolve targets of the scheme xdsbridge. It does not close
+// the registry's client. plugins/grpc documents what may follow xdsbridge:///.
 func WithRegistry(r client.Registry) zrpc.ClientOption {
 	return zrpc.WithDialOption(grpc.WithResolvers(xgrpc.NewBuilder(r)))
 }
 
-// Publish publishes a server under the name of its configuration. It is
-// withdrawn when the process is asked to end, before go-zero closes its listeners, or
-// by stop, which returns once no consumer sees it any more, or after 10 s.
+// Publish registers a server under the name of its configuration. The server is deregistered
+// when the process is told to terminate, before go-zero closes its listeners, or by stop. The
+// function stop returns when no consumer sees the server any more, or after 10 s.
 func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err error) {
 	host, port, err := client.Reachable(c.ListenOn)
 	if err != nil {
@@ -45,6 +43,6 @@ func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err er
 		return nil, fmt.Errorf("publish %s: %w", c.Name, err)
 	}
 	stop = func() error { return r.Deregister(context.Background(), i) }
-	proc.AddWrapUpListener(func() { _ = stop() }) // what it had no time for goes with the session
+	proc.AddWrapUpListener(func() { _ = stop() }) // the session's end removes what remains
 	return stop, nil
 }

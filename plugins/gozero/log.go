@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/logto"
 )
 
-// Log returns a logger for client.Options that writes through logx. What is a
-// warning is an error there, where there is nothing in between.
+// Log returns a logger for client.Options that writes through logx. Warnings become errors,
+// because logx has no level for them.
 func Log(level slog.Leveler) *slog.Logger {
 	return logto.New(level, func(at slog.Level, message string, pairs []any) error {
 		var fields []logx.LogField

@@ -15,24 +15,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// ServiceConfig names the balancer, for grpc.WithDefaultServiceConfig. A program
-// with a service config of its own adds the name to that: the resolver gives none,
-// as that would displace retries, timeouts and health checks.
+// ServiceConfig selects the balancer, for grpc.WithDefaultServiceConfig. A program with its own
+// service config adds the balancer's name to that. The resolver returns no service config,
+// because it would replace the program's retries, timeouts and health checks.
 const ServiceConfig = `{"loadBalancingConfig":[{"` + Scheme + `":{}}]}`
 
-// NewBalancer returns the balancer that spreads calls by the weights of the
-// registry and, in the mesh, by its routes: a VirtualService that sends a header
-// or a part of the calls to a subset is honoured as a proxy would. gRPC keeps
-// balancers by name for the whole program, so that the program registers it, and
-// names it in the service config of the connections that use it:
+// NewBalancer returns the balancer that spreads calls by the weights of the registry. In the
+// mesh it also follows the routes, as a proxy would: a VirtualService may send calls with a
+// header, or a part of all calls, to a subset. gRPC keeps balancers by name for the whole
+// program. So the program registers the balancer, and names it in the service config of the
+// connections that use it:
 //
 //	balancer.Register(xgrpc.NewBalancer())
 func NewBalancer() balancer.Builder {
 	return tracking{base.NewBalancerBuilder(Scheme, builder{}, base.Config{HealthCheck: true})}
 }
 
-// tracking is a builder whose balancers record the state of each connection:
-// the base balancer shows its pickers those that are ready alone.
+// tracking is a builder whose balancers record the state of each connection. The base balancer
+// shows only ready connections to its pickers.
 type tracking struct{ balancer.Builder }
 
 // Build implements balancer.Builder.
@@ -48,7 +48,7 @@ func (t tracker) NewSubConn(addresses []resolver.Address, o balancer.NewSubConnO
 		listen := o.StateListener
 		at.failing.Store(false)
 		o.StateListener = func(s balancer.SubConnState) {
-			ready := s.ConnectivityState == connectivity.Ready // after a failure it has failed until then
+			ready := s.ConnectivityState == connectivity.Ready // a failed connection counts as failing until it is ready
 			at.failing.Store(!ready && (at.failing.Load() || s.ConnectivityState == connectivity.TransientFailure))
 			listen(s)
 		}
@@ -72,16 +72,16 @@ func (builder) Build(info base.PickerBuildInfo) balancer.Picker {
 	return p
 }
 
-// picker is the connections that are ready.
+// picker holds the connections that are ready.
 type picker []ready
 
 type ready struct {
 	conn balancer.SubConn
-	at   *place // nil where another resolver made the address
+	at   *place // nil: the address came from another resolver
 }
 
-// Pick implements balancer.Picker. The host that gets the call is that of one
-// endpoint, by weight; its own routes say which of its endpoints then.
+// Pick implements balancer.Picker. It chooses the host by the weights of all endpoints, and then
+// an endpoint of that host by the host's routes.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	one, ok := adapter.Choose(p, ready.weight)
 	switch {
@@ -111,10 +111,10 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, fmt.Errorf("%s: %w: %s", Scheme, errNoSubset, subset)
 }
 
-// errNoSubset is no status: calls that wait for what is ready wait on.
+// errNoSubset is not a gRPC status, so that calls that wait for a ready connection keep waiting.
 var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint")
 
-// weight returns the part of the calls that a connection gets.
+// weight returns the share of the calls that a connection receives.
 func (r ready) weight() uint64 {
 	if r.at == nil {
 		return 1

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// Log returns a logger for client.Options whose lines appear among those of gRPC,
-// as the component xdsbridge: see GRPC_GO_LOG_SEVERITY_LEVEL. Debug is logged from
-// GRPC_GO_LOG_VERBOSITY_LEVEL 2 on.
+// Log returns a logger for client.Options that writes to gRPC's log as the component
+// xdsbridge. GRPC_GO_LOG_SEVERITY_LEVEL applies. Debug records are written if
+// GRPC_GO_LOG_VERBOSITY_LEVEL is at least 2.
 func Log(level slog.Leveler) *slog.Logger {
 	l := lines{grpclog.Component(Scheme)}
 	return slog.New(gostlog.New(func() gostlog.Logger { return l }, level))

@@ -1,10 +1,9 @@
-// Package grpc resolves targets of gRPC by a registry: the mesh, ZooKeeper or
-// Nacos.
+// Package grpc resolves gRPC targets through a registry: the mesh, ZooKeeper or Nacos.
 //
 //	conn, err := grpc.NewClient("xdsbridge:///api.Greeter", grpc.WithResolvers(xgrpc.NewBuilder(c)), ...)
 //
-// What follows the slashes is a name of an interface or an application, a
-// service key (providers:api.Greeter:1.0.0:group), or a host address of the mesh
+// The target names an interface or an application, a service key
+// (providers:api.Greeter:1.0.0:group), or a host address of the mesh
 // (greeter.shop.svc.cluster.local:20000).
 package grpc
 
@@ -21,14 +20,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// Scheme is that of the targets.
+// Scheme is the scheme of the targets.
 const Scheme = "xdsbridge"
 
-// Builder makes resolvers over one client. It implements resolver.Builder.
+// Builder makes resolvers that share one client. It implements resolver.Builder.
 type Builder struct{ registry client.Registry }
 
-// NewBuilder returns a builder for grpc.WithResolvers. The client stays the
-// caller's.
+// NewBuilder returns a builder for grpc.WithResolvers. It does not close the client.
 func NewBuilder(r client.Registry) *Builder { return &Builder{r} }
 
 // Scheme implements resolver.Builder.
@@ -38,10 +36,10 @@ func (*Builder) Scheme() string { return Scheme }
 func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	name := target.Endpoint()
 	if name == "" {
-		return nil, errors.New(Scheme + ": the target names nothing; want " + Scheme + ":///name")
+		return nil, errors.New(Scheme + ": the target has no name; want " + Scheme + ":///name")
 	}
 	if at := target.URL.Host; at != "" {
-		return nil, fmt.Errorf("%s: the target names the authority %q, and its client is the registry; want %s:///%s", Scheme, at, Scheme, name)
+		return nil, fmt.Errorf("%s: the target must not have an authority (got %q), the client is the registry; want %s:///%s", Scheme, at, Scheme, name)
 	}
 	q, err := client.ParseQuery(name)
 	if err != nil {
@@ -54,7 +52,7 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	return r, nil
 }
 
-// follower hands every answer on.
+// follower passes the answers to one target to gRPC.
 type follower struct {
 	cc     resolver.ClientConn
 	watch  *client.Watch
@@ -62,27 +60,26 @@ type follower struct {
 	group  group
 }
 
-// update hands an answer on, or why there is none.
+// update passes on an answer, or why there is none.
 func (f *follower) update(s client.Snapshot, err error) {
 	if err != nil {
 		f.cc.ReportError(err)
 		return
 	}
-	_ = f.cc.UpdateState(f.state(s)) // it asks to be notified again of what it cannot use, which follows by itself
+	_ = f.cc.UpdateState(f.state(s)) // an error requests another resolution, which follows anyway
 }
 
-// ResolveNow implements resolver.Resolver. Answers follow by themselves.
+// ResolveNow implements resolver.Resolver. It does nothing, because every new answer is passed on.
 func (*follower) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.
 func (f *follower) Close() { f.watch.Stop() }
 
-// state returns an answer in gRPC's form, without a service config: that of the
-// program holds.
+// state returns an answer in gRPC's form, without a service config: the program's own applies.
 func (f *follower) state(s client.Snapshot) resolver.State {
 	var out resolver.State
 	here := make(map[string]*place, len(s.Endpoints))
-	for _, e := range s.Endpoints { // a connection is to an address
+	for _, e := range s.Endpoints { // connections are made to addresses
 		address := e.Address()
 		p := f.places[address]
 		if p == nil {
@@ -100,18 +97,18 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 	return out
 }
 
-// place is an address with what is known of it at any time: balancers keep the
-// attributes that an address came with first.
+// place is an address with its latest endpoint. Balancers keep the first attributes of an
+// address, so that the endpoint is behind a pointer.
 type place struct {
-	group   *group // all places of the target; nil: it is the only one
+	group   *group // all places of the target; nil: only this one
 	now     atomic.Pointer[client.Endpoint]
 	failing atomic.Bool // the last connection to it failed
 }
 
-// group is all places of one target.
+// group holds all places of one target.
 type group struct{ all atomic.Pointer[[]*place] }
 
-// awaits reports whether a connection to a subset of a service is being made.
+// awaits reports whether a connection to a subset of a service may still succeed.
 func (g *group) awaits(host, subset string) bool {
 	if g == nil || g.all.Load() == nil {
 		return false
@@ -121,8 +118,7 @@ func (g *group) awaits(host, subset string) bool {
 
 type placeKey struct{}
 
-// Known returns what the registry says of an address now, for balancers of one's
-// own.
+// Known returns the endpoint at an address as the registry reports it now, for other balancers.
 func Known(a resolver.Address) (client.Endpoint, bool) {
 	p := placeOf(a)
 	if p == nil {

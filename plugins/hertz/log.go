@@ -8,8 +8,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// Log returns a logger for client.Options that writes through Hertz's, also after
-// that was replaced.
+// Log returns a logger for client.Options that writes through Hertz's current logger, even if
+// that is replaced later.
 func Log(level slog.Leveler) *slog.Logger {
 	return slog.New(gostlog.New(func() gostlog.Logger { return hlog.DefaultLogger() }, level))
 }

@@ -1,5 +1,5 @@
-// Package kitex is a registry for Kitex over the mesh, ZooKeeper or Nacos: it
-// implements registry.Registry for servers and discovery.Resolver for clients.
+// Package kitex is a registry for Kitex through the mesh, ZooKeeper or Nacos. It implements
+// registry.Registry for servers and discovery.Resolver for clients.
 package kitex
 
 import (
@@ -24,8 +24,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// Open is client.Open, with the formats of Kitex' own registries in place of Dubbo's where
-// the URL names no format and o none.
+// Open is client.Open with the formats of Kitex's own registries as defaults.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	return adapter.Open(url, o, map[string]string{"zookeeper": cloudwego.Kitex, "nacos": cloudwego.Kitex}, kinds...)
 }
@@ -33,8 +32,7 @@ func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, e
 // Registry implements registry.Registry.
 type Registry struct{ registry client.Registry }
 
-// NewRegistry returns a registry for server.WithRegistry over a client, which
-// stays the caller's.
+// NewRegistry returns a registry for server.WithRegistry that uses a client, and does not close it.
 func NewRegistry(r client.Registry) *Registry { return &Registry{r} }
 
 // Register implements registry.Registry.
@@ -49,25 +47,25 @@ func (r *Registry) Register(info *kitex.Info) error {
 	return nil
 }
 
-// Deregister implements registry.Registry. It returns once no consumer sees the
-// server any more, or after 10 s; that it did not learn of it is logged, as Kitex
-// would report an error as one of its server.
+// Deregister implements registry.Registry. It returns when no consumer sees the server any more,
+// or after 10 s. It logs that it did not learn of that, because Kitex would report an error as
+// one of its server.
 func (r *Registry) Deregister(info *kitex.Info) error {
 	i, err := instanceOf(info)
 	if err != nil {
 		return err
 	}
 	if err := r.registry.Deregister(context.Background(), i); err != nil {
-		klog.Warnf("deregister %s: it may still be called: %v", info.ServiceName, err)
+		klog.Warnf("deregister %s incomplete, consumers may still call it: %v", info.ServiceName, err)
 	}
 	return nil
 }
 
-// instanceOf returns what Kitex reports of a server. Its payload says what it
-// speaks: thrift or protobuf, the latter over gRPC too.
+// instanceOf returns the instance of a server. The protocol follows from the payload: thrift, or
+// protobuf, which Kitex also serves over gRPC.
 func instanceOf(info *kitex.Info) (client.Instance, error) {
 	if info == nil || info.Addr == nil {
-		return client.Instance{}, errors.New("server without an address")
+		return client.Instance{}, errors.New("the server has no address")
 	}
 	host, port, err := client.Reachable(info.Addr.String())
 	if err != nil {
@@ -78,24 +76,25 @@ func instanceOf(info *kitex.Info) (client.Instance, error) {
 		protocol = "grpc"
 	}
 	return client.Instance{
-		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: adapter.Weight(convert.CloudWeGo().Share(float64(info.Weight))), Metadata: info.Tags,
+		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Metadata: info.Tags,
+		Weight: adapter.Weight(convert.CloudWeGo().Share(float64(info.Weight))),
 	}, nil
 }
 
 // Resolver implements discovery.Resolver.
 type Resolver struct{ registry client.Registry }
 
-// NewResolver returns a resolver for client.WithResolver over a client, which stays
-// the caller's. Discovery is that with a balancer that keeps up with it.
+// NewResolver returns a resolver for client.WithResolver that uses a client, and does not close
+// it. Discovery also sets a balancer that follows weights and changes.
 func NewResolver(r client.Registry) *Resolver { return &Resolver{r} }
 
-// refresh is how often Kitex asks again, which costs nothing: the answer is kept
-// up to date. It is shorter than client.Options.DrainDelay, by which a server lets
-// consumers go; Kitex' own interval of 5 s is not.
+// refresh is how often Kitex repeats a query, which is cheap because the answer is kept up to
+// date. It must be shorter than client.Options.DrainDelay, for which a server still serves.
+// Kitex's default of 5 s is not.
 const refresh = 500 * time.Millisecond
 
-// Discovery returns the option by which a client of Kitex finds servers and
-// balances between them by weight, over a client that stays the caller's.
+// Discovery returns the option by which a Kitex client finds servers and balances calls between
+// them by weight. It does not close the registry's client.
 func Discovery(r client.Registry) kclient.Option {
 	return kclient.WithSuite(suite{NewResolver(r)})
 }
@@ -118,8 +117,7 @@ func (*Resolver) Target(_ context.Context, target rpcinfo.EndpointInfo) string {
 	return target.ServiceName()
 }
 
-// Diff implements discovery.Resolver. Kitex balances anew where an address, a
-// weight or a tag differs.
+// Diff implements discovery.Resolver. Kitex rebalances if an address, a weight or a tag differs.
 func (*Resolver) Diff(key string, before, after discovery.Result) (discovery.Change, bool) {
 	change, _ := discovery.DefaultDiff(key, before, after)
 	change.Updated = nil
@@ -128,8 +126,8 @@ func (*Resolver) Diff(key string, before, after discovery.Result) (discovery.Cha
 		old[i.Address().String()] = i
 	}
 	for _, i := range after.Instances {
-		was, known := old[i.Address().String()]
-		if known && (was.Weight() != i.Weight() || !maps.Equal(tagsOf(was), tagsOf(i))) {
+		previous, known := old[i.Address().String()]
+		if known && (previous.Weight() != i.Weight() || !maps.Equal(tagsOf(previous), tagsOf(i))) {
 			change.Updated = append(change.Updated, i)
 		}
 	}
@@ -144,14 +142,13 @@ func tagsOf(i discovery.Instance) map[string]string {
 	return nil
 }
 
-// patience is how long Resolve waits for a first answer where the call that asks
-// has no time of its own.
-const patience = time.Second
+// firstAnswerWait bounds how long Resolve waits for a first answer.
+const firstAnswerWait = time.Second
 
-// Resolve implements discovery.Resolver. The first call waits until the answer is
-// known, for a second at most, further ones cost nothing.
+// Resolve implements discovery.Resolver. The first call waits until the answer is known, but not
+// longer than a second. Repeated calls are cheap.
 func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, firstAnswerWait)
 	defer cancel()
 	s, err := r.registry.Resolve(ctx, client.Named(name))
 	if err != nil {

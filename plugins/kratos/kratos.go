@@ -1,9 +1,9 @@
-// Package kratos is a registry for Kratos over the mesh, ZooKeeper or Nacos: it
-// implements registry.Registrar and registry.Discovery.
+// Package kratos is a registry for Kratos through the mesh, ZooKeeper or Nacos. It implements
+// registry.Registrar and registry.Discovery.
 //
-// An instance is published under the service key of `<name>.<scheme>` for each
-// of its endpoints. A name is looked up under those keys, and as the name of an
-// interface or of an application: of a Kubernetes service, in the mesh.
+// An instance is published for each of its endpoints, under the service key of
+// `<name>.<scheme>`. A name is looked up by these keys, and as the name of an interface or an
+// application. In the mesh, an application is a Kubernetes Service.
 package kratos
 
 import (
@@ -26,38 +26,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// What an instance reports in metadata beside its own.
+// Metadata that an instance reports in addition to its own.
 const (
 	metaID      = "kratos.id"
 	metaVersion = "kratos.version"
 	metaSecure  = "kratos.secure"
 )
 
-// keyVersion is where Kratos' own registries keep a version that has no other place.
+// keyVersion is the metadata key in which Kratos' own registries keep a version that has no field.
 const keyVersion = "version"
 
-// metaWeight is where Kratos' balancers look for a weight (selector/default_node.go
-// NewNode).
+// metaWeight is the metadata key in which Kratos' balancers look for a weight
+// (selector/default_node.go NewNode).
 const metaWeight = "weight"
 
 // Registry implements registry.Registrar and registry.Discovery.
 type Registry struct{ registry client.Registry }
 
-// Open is client.Open, with the formats of Kratos' own registries in place of Dubbo's where
-// the URL names no format and o none.
+// Open is client.Open with the formats of Kratos' own registries as defaults.
 func Open(address string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	return adapter.Open(address, o, map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}, kinds...)
 }
 
-// New returns a registry over a client, which stays the caller's.
+// New returns a registry that uses a client, and does not close it.
 func New(r client.Registry) *Registry { return &Registry{r} }
 
-// Register implements registry.Registrar. Endpoints that are no IP address and
-// port, such as a broker's, are left out and logged while there are others.
+// Register implements registry.Registrar. It leaves out and logs endpoints that are not an IP
+// address and port, such as a broker's, unless there are no others.
 func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error {
 	instances, err := instancesOf(s)
 	if err != nil && len(instances) > 0 {
-		klog.Warnf("register without what consumers cannot be known: %v", err)
+		klog.Warnf("endpoints left out, consumers cannot reach them: %v", err)
 		err = nil
 	}
 	for _, i := range instances {
@@ -66,12 +65,12 @@ func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error 
 	return err
 }
 
-// Deregister implements registry.Registrar. It returns once no consumer sees the
-// instance any more, or ctx ends.
+// Deregister implements registry.Registrar. It returns when no consumer sees the instance any
+// more, or when ctx ends.
 func (r *Registry) Deregister(ctx context.Context, s *kratos.ServiceInstance) error {
 	instances, err := instancesOf(s)
 	if len(instances) > 0 {
-		err = nil // the others were left out by Register too
+		err = nil // Register left the other endpoints out, too
 	}
 	return errors.Join(err, r.registry.Deregister(ctx, instances...))
 }
@@ -90,7 +89,9 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 			continue
 		}
 		i := client.Instance{
-			Application: s.Name, Process: cmp.Or(s.ID, strings.Join(s.Endpoints, ",")) + " " + u.Query().Get("isSecure"), // which is metadata of the whole node
+			Application: s.Name,
+			// isSecure is metadata of the whole node, so that it separates processes.
+			Process:    cmp.Or(s.ID, strings.Join(s.Endpoints, ",")) + " " + u.Query().Get("isSecure"),
 			Interfaces: []client.Interface{{Name: s.Name + "." + u.Scheme}},
 			Host:       host, Port: port, Protocol: u.Scheme, Metadata: maps.Clone(s.Metadata),
 		}
@@ -98,7 +99,7 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 			i.Metadata = make(map[string]string)
 		}
 		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil {
-			i.Weight = adapter.Weight(convert.Kratos().Share(max(float64(w), convert.Kratos().Min))) // 0 would be as not reported
+			i.Weight = adapter.Weight(convert.Kratos().Share(max(float64(w), convert.Kratos().Min))) // 0 would mean not reported
 			delete(i.Metadata, metaWeight)
 		}
 		if s.Version != "" {
@@ -111,8 +112,7 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 	return all, err
 }
 
-// query asks for the services of each scheme; others are found by the name of the
-// application.
+// query finds the services of each scheme, and other services by the name of the application.
 func query(name string) client.Query {
 	all := []client.Query{client.Named(name)}
 	for _, scheme := range format.Schemes() {
@@ -133,7 +133,7 @@ func (r *Registry) Watch(ctx context.Context, name string) (kratos.Watcher, erro
 }
 
 type watcher struct {
-	ctx       context.Context //nolint:containedctx // of Watch, as Kratos has it
+	ctx       context.Context //nolint:containedctx // of Watch, as Kratos requires
 	name      string
 	watch     *client.Watch
 	delivered bool
@@ -143,7 +143,7 @@ type watcher struct {
 func (w *watcher) Next() ([]*kratos.ServiceInstance, error) {
 	for {
 		s, err := w.watch.Next(w.ctx)
-		if errors.Is(err, client.ErrClosed) { // Kratos logs any other error, and asks again
+		if errors.Is(err, client.ErrClosed) { // Kratos retries after every other error
 			err = fmt.Errorf("%w: %w", context.Canceled, err)
 		}
 		if err != nil {
@@ -162,7 +162,7 @@ func (w *watcher) Stop() error {
 	return nil
 }
 
-// servicesOf gathers the endpoints of each instance.
+// servicesOf returns the instances of a snapshot, each with all of its endpoints.
 func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	byID := make(map[string]*kratos.ServiceInstance)
 	for _, e := range callable(s) {
@@ -171,7 +171,7 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 		if byID[id] != nil && slices.ContainsFunc(byID[id].Endpoints, func(other string) bool {
 			return other != endpoint && strings.HasPrefix(other, scheme+"://")
 		}) {
-			id = e.Address() // clients call one endpoint of each scheme, and two processes may have one ID
+			id = e.Address() // clients call one endpoint of each scheme, and processes may share an ID
 		}
 		if byID[id] == nil {
 			meta := e.Attributes()
@@ -196,8 +196,8 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	return all
 }
 
-// callable returns the endpoints of a snapshot with each service that is at an address:
-// clients of Kratos call it by its scheme.
+// callable returns the callable endpoints, once for each service at an address, because Kratos'
+// clients choose by scheme.
 func callable(s client.Snapshot) []client.Endpoint {
 	calls := make(map[string]bool, len(s.Endpoints))
 	for _, e := range s.Endpoints {
@@ -206,8 +206,8 @@ func callable(s client.Snapshot) []client.Endpoint {
 	return slices.DeleteFunc(s.All(), func(e client.Endpoint) bool { return !calls[e.Address()] })
 }
 
-// endpointOf returns the URL of an endpoint, with the scheme that its server was
-// registered with. What names none speaks grpc, as a mesh does not say.
+// endpointOf returns the URL of an endpoint, with the scheme that its server registered. The
+// default is grpc, as in a mesh, which does not report the scheme.
 func endpointOf(e client.Endpoint) (endpoint, scheme string) {
 	scheme = "grpc"
 	for _, i := range e.Interfaces() {
@@ -215,7 +215,7 @@ func endpointOf(e client.Endpoint) (endpoint, scheme string) {
 			scheme = i.Name[at+1:]
 		}
 	}
-	if p := convert.Scheme(e.Protocol); p != "" && p != "tcp" { // which plain has where none is reported
+	if p := convert.Scheme(e.Protocol); p != "" && p != "tcp" { // the format plain reports tcp by default
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/logto"
 )
 
-// Log returns a logger for client.Options that writes through one of Kratos.
+// Log returns a logger for client.Options that writes through a Kratos logger.
 func Log(l log.Logger, level slog.Leveler) *slog.Logger {
 	return logto.New(level, func(at slog.Level, message string, pairs []any) error {
 		return l.Log(levelOf(at), append([]any{log.DefaultMessageKey, message}, pairs...)...)

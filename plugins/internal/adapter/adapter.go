@@ -1,4 +1,4 @@
-// Package adapter is what the adapters of frameworks have in common.
+// Package adapter has what the adapters of frameworks share.
 package adapter
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// Open is client.Open with the formats of a framework where the URL names none, and the
-// options none.
+// Open is client.Open with default formats. They apply if neither the URL nor the options name
+// a format.
 func Open(url string, o client.Options, formats map[string]string, kinds ...client.Kind) (*client.Client, error) {
 	if o.Formats == nil {
 		o.Formats = formats
@@ -18,10 +18,10 @@ func Open(url string, o client.Options, formats map[string]string, kinds ...clie
 	return client.Open(url, o, kinds...)
 }
 
-// Share returns a weight as the formats count it: in hundredths of a normal one.
+// Share returns a weight in hundredths of a normal one, the unit of the formats.
 func Share(w client.Weight) uint32 { return uint32(w.Part()*convert.Normal + 0.5) }
 
-// Weight returns the weight of a share that is reported; 0: it is not.
+// Weight returns the weight of a reported share; 0: not reported.
 func Weight(share uint32) client.Weight {
 	if share == 0 {
 		return client.Weight{}
@@ -29,7 +29,7 @@ func Weight(share uint32) client.Weight {
 	return client.WeightOf(float64(share) / convert.Normal)
 }
 
-// Choose returns one of several, each as often as its weight says; none where no
+// Choose returns one of several at random, in proportion to the weights. It returns false if no
 // weight is above 0.
 func Choose[T any](several []T, weight func(T) uint64) (one T, ok bool) {
 	var total uint64
@@ -45,7 +45,7 @@ func Choose[T any](several []T, weight func(T) uint64) (one T, ok bool) {
 		if w == 0 {
 			continue
 		}
-		one, ok = x, true // the last where a weight changed since they were added up
+		one, ok = x, true // remains the choice if a weight changed after the sum
 		if at < w {
 			break
 		}
@@ -54,12 +54,12 @@ func Choose[T any](several []T, weight func(T) uint64) (one T, ok bool) {
 	return one, ok
 }
 
-// Header returns what Subset asks for headers, of maps that hold a text or several for
-// a name in any case. Those of the first map come first.
+// Header returns a lookup of headers for Router.Subset. Values in the maps are a string or a
+// []string, and names may have any case. The first map has precedence.
 func Header(headers ...map[string]any) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
-		for _, some := range headers {
-			for key, value := range some {
+		for _, header := range headers {
+			for key, value := range header {
 				if !strings.EqualFold(key, name) {
 					continue
 				}

@@ -8,16 +8,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// Pool has the clients of a process by their URLs, so that its parts that name the
-// same registry share one. The zero value has none.
+// Pool holds the clients of a process by URL, so that parts that use the same registry share a
+// client. The zero value is empty.
 type Pool struct {
 	mu      sync.Mutex
 	clients map[string]*client.Client
-	added   map[string]*client.Client
+	added   map[string]*client.Client // by the names that Add returned
 }
 
-// Add returns what Open returns a client for from now on, in place of a URL. Close
-// leaves it open.
+// Add adds a client that Open returns for the name, instead of a URL. Close does not close it.
 func (p *Pool) Add(c *client.Client) (name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,8 +28,8 @@ func (p *Pool) Add(c *client.Client) (name string) {
 	return name
 }
 
-// Open returns the client of a URL as client.Open reads it, a new one where there is none
-// or it was closed. The error says what is wrong with the URL.
+// Open returns the client of a URL of client.Open. It makes a new one if there is none or if the
+// last one was closed. The error says what is wrong with the URL.
 func (p *Pool) Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +50,7 @@ func (p *Pool) Open(url string, o client.Options, kinds ...client.Kind) (*client
 	return c, nil
 }
 
-// Close closes all of them. What each did not withdraw it logs.
+// Close closes the clients that Open made. Each logs what it could not withdraw.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	all := p.clients

@@ -1,7 +1,6 @@
-// Package example is what the examples of the plugins have in common: their
-// command line, and calls that are printed. What differs, each example's main.go
-// shows: how a server of the framework is published and how a client of it finds
-// one.
+// Package example has what the examples of the plugins share: their command line and the loop that
+// calls. Each example's main.go shows how to publish a server of its framework, and how a client
+// finds one.
 package example
 
 import (
@@ -21,24 +20,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 )
 
-// Program is an example.
+// Program is one example.
 type Program struct {
-	// Serve runs a server until ctx ends and then as long as consumers may still
-	// call it.
+	// Serve runs a server until ctx ends, and then until consumers no longer call it.
 	Serve func(ctx context.Context, c *client.Client, at Place) error
 
-	// Dial returns how a service is called.
+	// Dial returns the function that calls a service.
 	Dial func(c *client.Client, service string) (Call, error)
 
-	// Open makes the client, in the framework's own formats where it has any.
+	// Open makes the client, with the framework's own formats if it has any.
 	Open func(url string, o client.Options, kinds ...client.Kind) (*client.Client, error)
 
 	Log *slog.Logger // of the framework
 
-	Describes bool // Serve accepts a place's weight and tags
+	Describes bool // Serve accepts a weight and tags
 }
 
-// Place is what is served and where.
+// Place is a service to serve, and where.
 type Place struct {
 	Service string
 	Address string // host:port
@@ -52,7 +50,7 @@ func tagInto(tags map[string]string) func(string) error {
 	return func(text string) error {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return errors.New("want KEY=VALUE")
+			return errors.New("must be KEY=VALUE")
 		}
 		tags[key] = value
 		return nil
@@ -61,51 +59,52 @@ func tagInto(tags map[string]string) func(string) error {
 
 func (p Place) described() bool { return p.Weight != 0 || len(p.Tags) > 0 }
 
-// Answer is what every server says.
+// Answer is the answer of every server.
 func (p Place) Answer() string { return "hello from " + p.Address }
 
-// Call calls a service and returns what it says.
+// Call calls a service and returns its answer.
 type Call func(ctx context.Context) (string, error)
 
 const usage = `usage:
   example -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
   example -registry URL [-every 1s] call SERVICE
 
-URL is that of client.Open, in which $NAME and ${NAME} are variables of
-the environment, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
+URL is as in client.Open. $NAME and ${NAME} are replaced by environment
+variables, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
 
-// Main runs an example with the command line of the process until it is asked to
-// end.
+// Main runs an example with the command line of the process, until the process is told to
+// terminate.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := p.run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // nothing is left to be done
+		os.Exit(1) //nolint:gocritic // no deferred function matters
 	}
 }
 
 func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("example", flag.ContinueOnError)
 	flags.Usage = func() {
-		_, _ = fmt.Fprintln(flags.Output(), usage) // nothing can be reported any more
+		_, _ = fmt.Fprintln(flags.Output(), usage) // an error could not be reported
 		flags.PrintDefaults()
 	}
-	registry := flags.String("registry", os.Getenv("REGISTRY"), "`URL` of the registry; otherwise $REGISTRY")
+	registry := flags.String("registry", os.Getenv("REGISTRY"), "`URL` of the registry; default: $REGISTRY")
 	at := Place{Tags: make(map[string]string)}
-	flags.StringVar(&at.Address, "listen", "127.0.0.1:8000", "where serve listens")
-	flags.IntVar(&at.Weight, "weight", 0, "of what serve publishes; 0: the framework's own")
-	flags.Func("tag", "`KEY=VALUE` of what serve publishes", tagInto(at.Tags))
-	every := flags.Duration("every", time.Second, "how often call calls")
-	state := flags.String("state", "", "`file` of the last known state; empty: none")
-	drain := flags.Duration("drain", time.Second, "how long serve continues once it is no longer seen")
+	flags.StringVar(&at.Address, "listen", "127.0.0.1:8000", "address on which serve listens")
+	flags.IntVar(&at.Weight, "weight", 0, "weight that serve publishes; 0: the framework's own")
+	flags.Func("tag", "`KEY=VALUE` that serve publishes", tagInto(at.Tags))
+	every := flags.Duration("every", time.Second, "interval of the calls")
+	state := flags.String("state", "", "state `file`; empty: none")
+	drain := flags.Duration("drain", time.Second, "how long serve continues when it is no longer visible")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if at.described() && !p.Describes {
 		return errors.New("-weight, -tag: this framework passes neither to its registry")
 	}
-	c, err := p.Open(os.ExpandEnv(*registry), client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log}, all.Kinds()...)
+	o := client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log}
+	c, err := p.Open(os.ExpandEnv(*registry), o, all.Kinds()...)
 	if err != nil {
 		return err
 	}
@@ -121,13 +120,13 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// caller is how often a service is called and where its answers go.
+// caller says how often a service is called and where its answers are written.
 type caller struct {
 	out   io.Writer
 	every time.Duration
 }
 
-// timeout is that of one call.
+// timeout bounds one call.
 const timeout = 10 * time.Second
 
 func (p Program) call(ctx context.Context, c *client.Client, service string, to caller) error {

@@ -8,14 +8,13 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The service of gRPC that the examples serve and call. It requires no generated
-// code.
+// The gRPC service that the examples serve and call. It needs no generated code.
 const (
 	greeter = "greeter.Greeter"
 	hello   = "Hello"
 )
 
-// RegisterGreeter has a server of gRPC answer for a place.
+// RegisterGreeter registers the service on a gRPC server.
 func RegisterGreeter(s grpc.ServiceRegistrar, at Place) {
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: greeter, HandlerType: (*any)(nil),
@@ -29,7 +28,7 @@ func greet(server any, ctx context.Context, decode func(any) error, intercept gr
 		return nil, err
 	}
 	answer := func(context.Context, any) (any, error) {
-		return wrapperspb.String(server.(Place).Answer()), nil //nolint:forcetypeassert // RegisterGreeter gives no other
+		return wrapperspb.String(server.(Place).Answer()), nil //nolint:forcetypeassert // RegisterGreeter passes a Place
 	}
 	if intercept == nil {
 		return answer(ctx, in)

@@ -1,5 +1,5 @@
-// Package logto lets log/slog write through the logger of a framework that accepts
-// a message with keys and values.
+// Package logto makes log/slog write through the logger of a framework that accepts a message
+// with keys and values.
 package logto
 
 import (
@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// Write writes one record. The key-value pairs are strings and values in turn.
+// Write writes one record. The pairs are keys and values in turn.
 type Write func(level slog.Level, message string, pairs []any) error
 
 // handler is a slog.Handler.
 type handler struct {
 	write Write
 	level slog.Leveler
-	group string // with a dot behind it, or empty
+	group string // ends with a dot, or is empty
 	pairs []any
 }
 
-// New returns a logger for records of at least a level.
+// New returns a logger that writes records of at least the given level.
 func New(level slog.Leveler, write Write) *slog.Logger {
 	return slog.New(&handler{write: write, level: level})
 }
@@ -56,7 +56,7 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &more
 }
 
-// add adds an attribute, those of a group one by one.
+// add appends an attribute to pairs. It appends each attribute of a group separately.
 func add(pairs []any, group string, a slog.Attr) []any {
 	value := a.Value.Resolve()
 	if value.Kind() != slog.KindGroup {

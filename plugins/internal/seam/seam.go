@@ -1,5 +1,5 @@
-// Package seam marks what package client exports for the packages of registries alone.
+// Package seam restricts functions that package client exports only for the registries' packages.
 package seam
 
-// Key is a parameter of such functions, which nobody else can name.
+// Key is a parameter of these functions. Code outside this module's plugins cannot name it.
 type Key struct{}

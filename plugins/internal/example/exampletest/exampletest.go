@@ -1,5 +1,5 @@
-// Package exampletest tries the examples of the plugins within the process. That
-// they work with real registries is shown in integration/plugins.
+// Package exampletest tries the examples of the plugins within one process. integration/plugins
+// runs them with real registries.
 package exampletest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/example"
 )
 
-// Try has the server of an example found and called by its client, and then
-// asked to end, which the client has to learn of.
+// Try starts the server of an example, lets its client find and call it, and stops it. The server
+// must withdraw itself.
 func Try(t *testing.T, p example.Program) {
 	t.Helper()
 	registry := clientfake.New()
@@ -43,7 +43,7 @@ func Try(t *testing.T, p example.Program) {
 			}
 		}
 	}
-	await("the server registers", func() error { // dubbo-go is not made for two that start at once
+	await("the server registers", func() error { // dubbo-go does not support two that start at the same time
 		if len(provider.Status().Instances) == 0 {
 			return errors.New("nothing is registered")
 		}
@@ -74,7 +74,7 @@ func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond})
 }
 
-// freeAddress returns an address on loopback that nobody listens on.
+// freeAddress returns a loopback address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
