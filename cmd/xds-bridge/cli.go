@@ -17,18 +17,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// defaultConfig is where packages and images put the configuration.
+// defaultConfig is the path of the configuration in packages and images.
 const defaultConfig = "/etc/xds-bridge/config.yaml"
 
-// cli is what the commands share: where they print, the environment, and the flags
-// that all of them have.
+// cli is what the commands share: the terminal, the environment and the global flags.
 type cli struct {
 	*terminal
-	hup chan os.Signal // SIGHUP since the process began; nil: left to the system
+	hup chan os.Signal // SIGHUP since the process started; nil: not caught
 
 	file      string // --config
-	logLevel  string // empty: as the configuration has it
-	logFormat string
+	logLevel  string // --log-level; empty: as configured
+	logFormat string // --log-format; empty: as configured
 }
 
 func newCLI(out, err io.Writer, env config.Lookup, hup chan os.Signal) *cli {
@@ -47,10 +46,13 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	return codeOf(ctx, err)
 }
 
-// withFile returns a text in which commands name the configuration that was given.
+// withFile adds the flags of this command line to the xds-bridge commands in a text.
 func (c *cli) withFile(text string) string {
 	flags := c.sameBridge(client.Options{})
-	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
+	return strings.NewReplacer(
+		"xds-bridge adopt --", "xds-bridge adopt"+flags+" --",
+		"xds-bridge release --", "xds-bridge release"+flags+" --",
+	).Replace(text)
 }
 
 func newRoot(c *cli) *cobra.Command {
@@ -87,21 +89,21 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		unit := ""
 		if strings.Contains(err.Error(), "missing unit in duration") {
-			unit = "; write it with its unit, as in 5s"
+			unit = "; add a unit, as in 5s"
 		}
 		return usage("%w%s; see %s --help", err, unit, cmd.CommandPath())
 	})
 	addShortcuts(c, root)
 	root.AddCommand(
-		runCommand(c), reloadCommand(c), validateCommand(c), planCommand(c), preflightCommand(c), statusCommand(c), whyCommand(c),
-		holdsCommand(c), eventsCommand(c), approveCommand(c), denyCommand(c),
+		runCommand(c), reloadCommand(c), validateCommand(c), planCommand(c), preflightCommand(c),
+		statusCommand(c), whyCommand(c), holdsCommand(c), eventsCommand(c), approveCommand(c), denyCommand(c),
 		adoptCommand(c), releaseCommand(c), purgeCommand(c), demoCommand(c), healthcheckCommand(c), versionCommand(c),
 	)
 	return root
 }
 
-// addShortcuts adds the flags that users of other tools try without a command: --check,
-// --dry-run and --version.
+// addShortcuts adds --check, --dry-run and --version, which users of other tools try without a
+// command.
 func addShortcuts(c *cli, root *cobra.Command) {
 	var check, dry, version bool
 	root.Flags().BoolVar(&check, "check", false, "same as xds-bridge validate")
@@ -128,7 +130,7 @@ func unknownCommand(root *cobra.Command, command string) error {
 	for _, distance := range []int{1, 2} {
 		root.SuggestionsMinimumDistance = distance
 		for _, near := range root.SuggestionsFor(command) {
-			if distance == 1 || near[0] == command[0] { // man is no run
+			if distance == 1 || near[0] == command[0] { // two typos, but not run for man
 				return usage("unknown command %q, did you mean %q?", command, near)
 			}
 		}
@@ -136,8 +138,8 @@ func unknownCommand(root *cobra.Command, command string) error {
 	return usage("unknown command %q; see xds-bridge --help", command)
 }
 
-// fromEnvironment sets each flag that the command line leaves out from
-// XDS_BRIDGE_ and its name.
+// fromEnvironment sets each flag that is not on the command line from the variable
+// XDS_BRIDGE_ and the flag's name.
 func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -155,20 +157,20 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 		}
 	})
 	if first == nil && !slices.Contains([]string{"auto", "always", "never"}, c.color) {
-		first = usage("--color %q: write auto, always or never", c.color)
+		first = usage("--color must be auto, always or never (got %q)", c.color)
 	}
 	return first
 }
 
-// warnUnread warns of a variable that somebody may have set to keep run from writing.
+// warnUnread warns of a variable that may have been set to prevent run from writing.
 func (c *cli) warnUnread(f *pflag.Flag) {
 	if _, set := c.env("XDS_BRIDGE_DRY_RUN"); set && f.Name == "dry-run" && !f.Changed {
-		c.remark("warning: XDS_BRIDGE_DRY_RUN is not read from the environment; give --dry-run")
+		c.remark("warning: XDS_BRIDGE_DRY_RUN is ignored; use --dry-run")
 	}
 }
 
-// environmentName returns the variable that a flag can be set by; empty for
-// those that choose what is done, which belongs on the command line.
+// environmentName returns the variable that sets a flag; empty for flags that select what is
+// done, which must be on the command line.
 func environmentName(f *pflag.Flag) string {
 	switch f.Name {
 	case "config", "color", "log-level", "log-format", "admin", "telemetry", "output", "timeout":
@@ -177,7 +179,7 @@ func environmentName(f *pflag.Flag) string {
 	return ""
 }
 
-// program returns the program for the configuration that the flags name.
+// program returns the program with the configuration of the flags.
 func (c *cli) program() *app.Program {
 	return &app.Program{
 		File: c.file, Env: c.env, Build: app.ReadBuild(version), Hangup: c.hup,
@@ -186,7 +188,7 @@ func (c *cli) program() *app.Program {
 	}
 }
 
-// noArgs refuses arguments in one line.
+// noArgs rejects arguments, with an error of one line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s accepts no argument, found %q", cmd.Name(), args[0])
@@ -194,7 +196,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneArg asks for exactly one argument.
+// oneArg requires exactly one argument.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -204,7 +206,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// output is the form of what a command prints.
+// output is the format of what a command prints.
 type output string
 
 const (
@@ -212,19 +214,19 @@ const (
 	outputJSON output = "json"
 )
 
-// String returns the form's name.
+// String implements pflag.Value.
 func (o *output) String() string { return string(*o) }
 
-// Set reads a form.
+// Set implements pflag.Value.
 func (o *output) Set(s string) error {
 	if s != string(outputText) && s != string(outputJSON) {
-		return fmt.Errorf("%q is no form; write text or json", s)
+		return fmt.Errorf("must be text or json (got %q)", s)
 	}
 	*o = output(s)
 	return nil
 }
 
-// Type names the kind of the flag in help.
+// Type implements pflag.Value: the word for the value in help.
 func (*output) Type() string { return "form" }
 
 func outputFlag(cmd *cobra.Command, o *output) {

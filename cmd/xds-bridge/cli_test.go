@@ -52,7 +52,7 @@ func TestWrongUsage(t *testing.T) {
 		"run --onze":                             "unknown flag: --onze",
 		"run now":                                `accepts no argument, found "now"`,
 		"why":                                    "requires one service, found 0 arguments",
-		"plan -o yaml":                           `"yaml" is no form; write text or json`,
+		"plan -o yaml":                           `must be text or json (got "yaml")`,
 		"validate --color pink":                  `--color "pink"`,
 		"run --log-level loud -f " + smallest:    `--log-level "loud"`,
 		"run --log-format xml -f " + smallest:    `--log-format "xml"`,
@@ -115,7 +115,7 @@ func TestFlags_IgnoreEnvironment(t *testing.T) {
 	r.stop()
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.9")
 	doIn(t, map[string]string{"XDS_BRIDGE_DRY_RUN": "true"}, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).
-		want(t, exitOK, "3 entries of ours", "XDS_BRIDGE_DRY_RUN is not read")
+		want(t, exitOK, "3 own entries", "XDS_BRIDGE_DRY_RUN is ignored")
 	eventually(t, "it was written", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.9") })
 }
 
@@ -176,7 +176,7 @@ func TestStatus_SkippedInputs(t *testing.T) {
 	d := admin.Document{Sources: []admin.Source{s}}
 	printStatus(c.terminal, d, d, serviceFilter{})
 	text := out.String()
-	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more, which status -o json shows"} {
+	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more; see status -o json"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

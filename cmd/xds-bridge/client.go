@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin/client"
 )
 
-// clientOptions are the flags of every command that asks the running bridge.
+// clientOptions are the flags of every command that queries the running bridge.
 type clientOptions struct {
 	client.Options
 	output output
@@ -19,16 +19,17 @@ type clientOptions struct {
 
 func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	outputFlag(cmd, &o.output)
-	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the status API of the running bridge (default: as configured)")
+	cmd.Flags().StringVar(&o.Address, "admin", "",
+		"host:port of the status API of the running bridge (default: as configured)")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the running bridge (default: as configured)")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
 }
 
-// A query asks the running bridge, and shows what it answers.
+// A query queries the running bridge and prints the answer.
 type query[T any] struct {
 	ask   func(*client.Client, context.Context) (T, error)
 	print func(answer T)
-	code  func(answer T) int // of the exit; nil: 0
+	code  func(answer T) int // the exit code; nil: 0
 }
 
 func (q query[T]) run(ctx context.Context, c *cli, o clientOptions) error {
@@ -46,8 +47,8 @@ func (q query[T]) run(ctx context.Context, c *cli, o clientOptions) error {
 	return exitWith(q.code(answer))
 }
 
-// sameBridge returns the flags by which another command asks the same bridge,
-// with a space before each.
+// sameBridge returns the flags that make another command query the same bridge, each preceded
+// by a space.
 func (c *cli) sameBridge(o client.Options) string {
 	file := c.file
 	if file == defaultConfig {
@@ -62,7 +63,7 @@ func (c *cli) sameBridge(o client.Options) string {
 	return flags.String()
 }
 
-// shellQuote returns a text that a shell reads as one argument.
+// shellQuote quotes a text so that a shell reads it as one argument.
 func shellQuote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-:@%+=,", r)
@@ -87,7 +88,8 @@ func healthcheckCommand(c *cli) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&o.Address, "telemetry", "", "host:port of the probes of the running bridge (default: as configured)")
+	cmd.Flags().StringVar(&o.Address, "telemetry", "",
+		"host:port of the probes of the running bridge (default: as configured)")
 	cmd.Flags().BoolVar(&o.Ready, "ready", false, "request /readyz instead of /livez")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "how long to wait for an answer")
 	return cmd

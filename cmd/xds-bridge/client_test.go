@@ -36,15 +36,15 @@ func TestClient_InvalidFile(t *testing.T) {
 	}
 	do(t, "approve", "0000", "-f", wrong).want(t, exitFindings, "no such hold")
 	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs") // of its own file, which is right
-	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not say whose bridge is meant; give --owner or --admin")
+	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not name the owner of the bridge; set --owner or --admin")
 	byDefault := do(t, "status", "-f", cut) // who listens at the default ports of this machine is not this test's
 	byDefault.want(t, byDefault.code, "warning: ", "cut.yaml", "using the default address 127.0.0.1:9901")
 	byDefault = do(t, "healthcheck", "-f", cut)
 	if byDefault.code != exitOK {
 		byDefault.want(t, exitUnreachable, "9902")
 	}
-	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "use admin.address instead of telemetry.address")
-	do(t, "status", "-f", file, "--timeout", "5").want(t, exitUsage, `"5"`, "write it with its unit, as in 5s")
+	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "admin.address, and not telemetry.address")
+	do(t, "status", "-f", file, "--timeout", "5").want(t, exitUsage, `"5"`, "add a unit, as in 5s")
 	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
 }
 

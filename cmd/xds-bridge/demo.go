@@ -32,7 +32,8 @@ func demoCommand(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&o.Once, "once", false, "print the final state and exit")
 	cmd.Flags().StringVar(&o.ZooKeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
 	cmd.Flags().StringVar(&o.Nacos, "nacos", "", "http://host:port of a real Nacos to write to, instead of a ZooKeeper")
-	cmd.Flags().StringVar(&o.Root, "root", "", "the root path, or the group in a Nacos (default: /dubbo in memory; in a real registry xds-bridge-demo, which no consumer reads)")
+	cmd.Flags().StringVar(&o.Root, "root", "", "the root path, or the group in a Nacos "+
+		"(default: /dubbo in memory; in a real registry xds-bridge-demo, which no consumer reads)")
 	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, such as examples/mesh.yaml")
 	cmd.Flags().DurationVar(&o.Interval, "interval", 0, "the time between two changes of the mesh; 0: as in the file")
 	return cmd

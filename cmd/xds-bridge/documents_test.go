@@ -19,7 +19,7 @@ func TestMigration(t *testing.T) {
 	_, shown, _ := strings.Cut(string(page), "```yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	w := newWorld(t)
-	do(t, "validate", w.file("shown.yaml", shown)).want(t, exitUsage, "if they are on another, give --skip-files")
+	do(t, "validate", w.file("shown.yaml", shown)).want(t, exitUsage, "if they are on another machine, set --skip-files")
 	do(t, "validate", "--skip-files", w.file("shown.yaml", shown)).want(t, exitOK, "valid")
 
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})

@@ -29,7 +29,7 @@ func eventsCommand(c *cli) *cobra.Command {
 				print: func(page admin.Page[admin.Event]) {
 					printEvents(c.terminal, page.Items)
 					if len(page.Items) == 0 {
-						c.say("Nothing has happened after event %d.", after)
+						c.say("There are no events after event %d.", after)
 					}
 				},
 			}.run(cmd.Context(), c, o)
@@ -40,8 +40,8 @@ func eventsCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-// keyText returns the key of an entry as it is shown: that of a service itself,
-// such as its host in a mesh, is empty.
+// keyText returns the text for the key of an entry. The key of a service itself, such as its
+// host in a mesh, is empty.
 func keyText(key string) string {
 	if key == registry.HeadKey {
 		return "the service itself"
@@ -58,8 +58,10 @@ func printEvents(t *terminal, events []admin.Event) {
 		if ends != "" {
 			ends = "; ends " + ends
 		}
-		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
-		t.say("%d  %s  %s: %s%s%s%s", e.Number, e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
+		about := []string{string(e.Kind), e.Target, e.Bridge, e.Subject}
+		about = slices.DeleteFunc(about, func(s string) bool { return s == "" })
+		t.say("%d  %s  %s: %s%s%s%s", e.Number, e.Time.Format(time.RFC3339), strings.Join(about, "  "),
+			e.What, colon(brief(e.Why)), by, ends)
 		for _, x := range e.Changes {
 			t.say("    %s %s%s: %s", x.Op, keyText(x.Key), of(x.Bridge), x.Cause)
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/cause"
 )
 
-// The exit codes. A signal's are 130 and 143.
+// The exit codes. Signals exit with 130 and 143.
 const (
 	exitOK          = 0
-	exitFindings    = 1 // something differs, or was found, or went wrong
+	exitFindings    = 1 // there is a difference or a problem
 	exitUsage       = 2 // the command line or the configuration is wrong
 	exitUnreachable = 4 // a registry is unreachable, unreadable, or did not answer in time
-	exitHeld        = 5 // a guard holds deletions back
+	exitHeld        = 5 // a guard holds deletions
 )
 
-// exit is an exit code with nothing more to print.
+// exit is an error that only sets the exit code: everything is already printed.
 type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -34,17 +34,20 @@ func exitWith(code int) error {
 	return exit{code}
 }
 
-func codeIf(holds bool, code int) int { //nolint:revive // a condition of the code
-	if holds {
+// codeIf returns the code if a condition is true, and exitOK otherwise.
+func codeIf(condition bool, code int) int { //nolint:revive // the condition is the argument
+	if condition {
 		return code
 	}
 	return exitOK
 }
 
+// usage returns an error of the command line or the configuration.
 func usage(format string, args ...any) error {
 	return &cause.Error{Kind: cause.Usage, Err: fmt.Errorf(format, args...)}
 }
 
+// codeOf returns the exit code for the error of a command.
 func codeOf(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
@@ -74,36 +77,37 @@ func codeOf(ctx context.Context, err error) int {
 	return exitFindings
 }
 
+// silent reports whether everything about an error is already printed.
 func silent(err error) bool {
 	_, ok := errors.AsType[exit](err)
 	return ok
 }
 
-// signalled is the cause of a context that a signal ended.
+// signalled is the cause of a context that a signal canceled.
 type signalled struct{ signal syscall.Signal }
 
 func (s signalled) Error() string { return "stopped by signal " + s.signal.String() }
 
-// code is what shells show for a process that a signal ended.
+// code returns the exit code that shells report for a process ended by the signal.
 func (s signalled) code() int { return 128 + int(s.signal) }
 
-// hangUp leaves SIGHUP to run, which reads its configuration again, for as long
-// as the process runs. Any other command ends by it.
+// hangUp makes SIGHUP end the process, except for the command run, which reloads its
+// configuration. It returns an error if SIGHUP arrived before.
 func (c *cli) hangUp(command string) error {
 	if c.hup == nil || command == "run" {
 		return nil
 	}
 	signal.Reset(syscall.SIGHUP)
 	select {
-	case <-c.hup: // before that
+	case <-c.hup:
 		return exit{signalled{syscall.SIGHUP}.code()}
 	default:
 		return nil
 	}
 }
 
-// interruptible returns a context that the first SIGINT or SIGTERM ends; at
-// the second the process exits at once. Stop gives the signals back.
+// interruptible returns a context that the first SIGINT or SIGTERM cancels; at the second one
+// the process exits at once. The function stop restores the default of both signals.
 func interruptible(ctx context.Context, exit func(code int)) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)

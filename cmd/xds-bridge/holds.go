@@ -32,7 +32,7 @@ func holdsCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-// holds lists what is held back, of one bridge if one is named.
+// runHolds lists the held deletions of all bridges, or of one.
 func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 	return query[admin.Page[admin.Hold]]{
 		ask: func(b *client.Client, ctx context.Context) (admin.Page[admin.Hold], error) {
@@ -50,18 +50,20 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 	}.run(ctx, c, o)
 }
 
-// holdText says what is held and what ends that.
+// holdText returns one line about a hold: what is held, why, and what ends it.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%s %s: %s %s; ends %s", registry.Counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, ago(now, h.Since), h.Release)
+		kept := registry.Counted(h.Count, "entry", "entries")
+		return fmt.Sprintf("%s kept: %s %s; ends %s", kept, h.Reason, ago(now, h.Since), h.Release)
 	}
-	return fmt.Sprintf("%s for %s: %s; ends %s", registry.Counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
+	deletions := registry.Counted(h.Count, "deletion", "deletions")
+	return fmt.Sprintf("%s for %s: %s; ends %s", deletions, lasting(now, h.Since), h.Reason, h.Release)
 }
 
+// shownEntries is the maximum number of entries, services or lines in one list.
 const shownEntries = 20
 
-// printHolds shows holds with the command that decides about each; flags of it
-// say which bridge is meant.
+// printHolds prints holds with the commands that decide about each. The flags select the bridge.
 func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	now := time.Now()
 	for _, h := range holds {
@@ -82,15 +84,15 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	}
 	switch {
 	case len(holds) == 0:
-		t.say("Nothing is held back.")
+		t.say("No deletions are held.")
 	case len(holds) > 1:
-		t.say("All of these:")
+		t.say("All of them:")
 		printDecisions(t, holds, flags)
 	}
 }
 
-// printDecisions shows the commands that decide about holds. A denied one stays denied
-// without another.
+// printDecisions prints the commands that decide about holds. A hold that is already denied
+// needs no second denial.
 func printDecisions(t *terminal, holds []admin.Hold, flags string) {
 	var all, open []string
 	for _, h := range holds {
@@ -99,9 +101,9 @@ func printDecisions(t *terminal, holds []admin.Hold, flags string) {
 			open = append(open, h.ID)
 		}
 	}
-	t.say("  let go    xds-bridge approve%s %s", flags, strings.Join(all, " "))
+	t.say("  approve   xds-bridge approve%s %s", flags, strings.Join(all, " "))
 	if len(open) > 0 {
-		t.say("  keep      xds-bridge deny%s %s", flags, strings.Join(open, " "))
+		t.say("  deny      xds-bridge deny%s %s", flags, strings.Join(open, " "))
 	}
 }
 
@@ -143,25 +145,24 @@ func decideCommand(c *cli, action, short, long string) *cobra.Command {
 	return cmd
 }
 
-// runUndecided lists what is held for a bridge, and says that nothing was decided. A
-// decision names the ids that somebody looked at.
+// runUndecided lists the holds of a bridge and decides nothing. A decision needs the ids of
+// holds, so that it applies only to what the operator saw.
 func runUndecided(ctx context.Context, c *cli, o clientOptions, action, bridgeName string) error {
 	err := runHolds(ctx, c, o, bridgeName)
 	if e, ok := errors.AsType[exit](err); ok && e.code == exitHeld {
-		c.remark("nothing was decided: run the %s command above that names what you mean", action)
+		c.remark("nothing decided; run one of the %s commands above", action)
 	}
 	return err
 }
 
-// runDecide gives one decision on several holds, each by itself, and returns the
-// first error.
+// runDecide decides about each of several holds separately, and returns all errors.
 func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids []string) error {
 	running, err := c.program().Client(o.Options)
 	if err != nil {
 		return err
 	}
-	if running.Owner == "" && o.Address == "" {
-		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
+	if client.Owner == "" && o.Address == "" {
+		return usage("%s does not name the owner of the bridge; set --owner or --admin", c.file)
 	}
 	made := []admin.Decision{}
 	for _, id := range ids {
@@ -172,7 +173,8 @@ func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids 
 		}
 		made = append(made, d)
 		if o.output == outputText {
-			c.say("hold %s of bridge %s in %s: %s, %s", d.ID, d.Bridge, d.Target, d.Result, registry.Counted(d.Count, "deletion", "deletions"))
+			c.say("hold %s of bridge %s in %s: %s, %s", d.ID, d.Bridge, d.Target, d.Result,
+				registry.Counted(d.Count, "deletion", "deletions"))
 		}
 		if !d.Recorded {
 			c.remark("warning: hold %s: %s", d.ID, d.Why)

@@ -17,12 +17,12 @@ func TestPrintHolds_Commands(t *testing.T) {
 		holds []admin.Hold
 		want  []string
 	}{
-		"one":          {[]admin.Hold{held}, []string{"let go xds-bridge approve -f x a-1", "keep xds-bridge deny -f x a-1"}},
-		"a denied one": {[]admin.Hold{denied}, []string{"let go xds-bridge approve -f x a-2"}},
+		"one":          {[]admin.Hold{held}, []string{"approve xds-bridge approve -f x a-1", "deny xds-bridge deny -f x a-1"}},
+		"a denied one": {[]admin.Hold{denied}, []string{"approve xds-bridge approve -f x a-2"}},
 		"both": {[]admin.Hold{held, denied}, []string{
-			"let go xds-bridge approve -f x a-1", "keep xds-bridge deny -f x a-1",
-			"let go xds-bridge approve -f x a-2",
-			"let go xds-bridge approve -f x a-1 a-2", "keep xds-bridge deny -f x a-1",
+			"approve xds-bridge approve -f x a-1", "deny xds-bridge deny -f x a-1",
+			"approve xds-bridge approve -f x a-2",
+			"approve xds-bridge approve -f x a-1 a-2", "deny xds-bridge deny -f x a-1",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Command xds-bridge keeps service registries in sync with a mesh, and says
-// why each service is where it is.
+// Command xds-bridge keeps service registries in sync with a mesh, and explains the state of
+// each service.
 package main
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-// version is set by the linker; empty, the build information has it.
+// version is set by the linker; empty: the version is in the build information.
 var version string
 
 func main() {
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // before anything else: without a handler it ends the process
+	signal.Notify(hup, syscall.SIGHUP) // first of all: without a handler SIGHUP ends the process
 	ctx, stop := interruptible(context.Background(), os.Exit)
 	code := execute(ctx, newCLI(os.Stdout, os.Stderr, os.LookupEnv, hup), os.Args[1:])
 	stop()
@@ -39,6 +39,7 @@ func versionCommand(c *cli) *cobra.Command {
 func printVersion(c *cli, o output) error {
 	b := app.ReadBuild(version)
 	return c.result(o, b, func() {
-		c.say("xds-bridge %s (revision %s, %s, %s, %s)", b.Version, cmp.Or(b.Revision, "-"), cmp.Or(b.Date, "-"), b.Go, b.Platform)
+		c.say("xds-bridge %s (revision %s, %s, %s, %s)",
+			b.Version, cmp.Or(b.Revision, "-"), cmp.Or(b.Date, "-"), b.Go, b.Platform)
 	})
 }

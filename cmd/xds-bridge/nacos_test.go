@@ -173,7 +173,7 @@ func TestNacos(t *testing.T) {
 		do(t, "status", "-f", file).want(t, exitOK, "connected to 127.0.0.1:", "as nacos")
 	})
 	t.Run("plan beside the bridge shows only what differs", func(t *testing.T) {
-		do(t, "plan", "-f", file).want(t, exitOK, "2 are equal and held by another connection", "Nothing differs.")
+		do(t, "plan", "-f", file).want(t, exitOK, "2 are equal, but another connection of this owner stored them", "Nothing differs.")
 		w.nacos.Fail(func(r nacosfake.Request) (int, string) {
 			if r.Type == "BatchInstanceRequest" {
 				return 500, "out of order"
@@ -182,7 +182,7 @@ func TestNacos(t *testing.T) {
 		})
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
-		do(t, "plan", "-f", file).want(t, exitFindings, "2 are equal and held by another connection", "1 to create, 0 to update")
+		do(t, "plan", "-f", file).want(t, exitFindings, "2 are equal, but another connection of this owner stored them", "1 to create, 0 to update")
 		eventually(t, "a refused batch", func() bool { return len(w.nacos.Requests("BatchInstanceRequest")) > before })
 		w.offer(orders, "10.0.0.1", "10.0.0.2")
 		eventually(t, "two of its entries claimed", func() bool { return statusOf(t, file).Loops[0].Bridges[0].Entries == 2 })

@@ -15,7 +15,7 @@ import (
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK, "zk: 2 entries of ours, 0 of others")
+	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK, "zk: 2 own entries, 0 of others")
 	nodes := w.providers("api.Orders")
 	if len(nodes) != 2 {
 		t.Fatalf("nodes: %q", nodes)
@@ -76,8 +76,8 @@ func TestOwnership_ForeignEntries(t *testing.T) {
 	}
 	before, _ := w.zk.Get(foreign)
 	file := w.config(fileOptions{bridge: quick})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
-	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "2 entries of owner shop would be deleted; give --yes")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 1 of others")
+	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "2 entries of owner shop would be deleted; set --yes")
 	if n := len(w.providers("api.Orders")); n != 3 {
 		t.Fatalf("a dry run deleted: %d nodes are left", n)
 	}
@@ -125,7 +125,7 @@ func TestHeldDeletions(t *testing.T) {
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	w.offer(orders, "10.0.0.1")
 	before := w.touched()
-	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: held", "4 held by the guard")
+	do(t, "plan", "-f", file).want(t, exitFindings, "kept for now: held", "4 held by the guard")
 	do(t, "run", "--once", "-f", file).want(t, exitHeld, "4 deletions", "1 hold")
 	sameNodes(t, before, w.touched())
 
@@ -142,7 +142,7 @@ func TestRun_NamingRules(t *testing.T) {
 	w.offer(greeter, "10.0.1.1")
 	w.publish(nil)
 	file := w.config(fileOptions{bridge: `, names: [{ host: "*.shop.svc.cluster.local", port: 20000, interface: "api.*", group: blue, protocol: dubbo }]`})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "1 entry of ours")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "1 own entry")
 	nodes := w.providers("api.greeter")
 	if len(nodes) != 1 || !strings.HasPrefix(nodes[0], url.QueryEscape("dubbo://10.0.1.1:20880/api.greeter?")) || !strings.Contains(nodes[0], url.QueryEscape("group=blue")) {
 		t.Errorf("nodes: %q", nodes)
@@ -175,11 +175,11 @@ func TestSelect(t *testing.T) {
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
 	w.publish(map[string]string{"providers:api.Orders::": orders, "providers:api.Greeter::": greeter})
-	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { exclude: ["greeter.*"] }`})).want(t, exitOK, "2 entries of ours")
+	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { exclude: ["greeter.*"] }`})).want(t, exitOK, "2 own entries")
 	if n := w.providers("api.Greeter"); len(n) != 0 {
 		t.Errorf("excluded, and written: %q", n)
 	}
-	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { include: ["greeter.*"] }` + quick})).want(t, exitOK, "1 entry of ours")
+	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { include: ["greeter.*"] }` + quick})).want(t, exitOK, "1 own entry")
 	if n := w.providers("api.Greeter"); len(n) != 1 {
 		t.Errorf("included, and not written: %q", n)
 	}
@@ -192,7 +192,7 @@ func TestOtherClusterDomain(t *testing.T) {
 	w.offer(host, "10.0.2.1")
 	w.publish(map[string]string{"providers:api.Pay::": host})
 	do(t, "run", "--once", "-f", w.config(fileOptions{mesh: ", clusterDomain: corp.example", bridge: `, select: { include: ["*.svc.corp.example"] }`})).
-		want(t, exitOK, "1 entry of ours")
+		want(t, exitOK, "1 own entry")
 	if n := w.providers("api.Pay"); len(n) != 1 {
 		t.Errorf("nodes: %q", n)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// operationCommand has a command carry an operation out: its flags, and what it prints of it.
+// operationCommand adds to a command the flags of an operation, and makes the command run it and print
+// the result.
 func operationCommand(c *cli, cmd *cobra.Command, o *operation.Options, yes string, run func(context.Context) (*operation.Result, error)) *cobra.Command {
 	var form output
 	outputFlag(cmd, &form)
@@ -33,7 +34,7 @@ func printOperation(t *terminal, d *operation.Result) {
 	done, left := d.Entries, d.Left
 	printSteps(t, done)
 	if len(left) > 0 {
-		t.warn("unchanged, or not known:")
+		t.warn("unchanged or unknown:")
 		printSteps(t, left)
 	}
 	of := ""
@@ -50,7 +51,7 @@ func printOperation(t *terminal, d *operation.Result) {
 	case d.Asked:
 		t.say("%s%s: %s.", n, of, d.After)
 	default:
-		t.say("%s%s would be %s; give --yes to do it.", n, of, d.After)
+		t.say("%s%s would be %s; set --yes to do it.", n, of, d.After)
 	}
 }
 
@@ -71,8 +72,11 @@ func adoptCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.From, "from", "", "the owner of the entries")
 	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "your own entries that no key of ownerKeyFile signed")
-	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "entries without a mark that are equal to what the bridge would write")
-	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) { return c.program().Adopt(ctx, o) })
+	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false,
+		"entries without a mark that are equal to what the bridge would write")
+	return operationCommand(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*operation.Result, error) {
+		return c.program().Adopt(ctx, o)
+	})
 }
 
 func purgeCommand(c *cli) *cobra.Command {
@@ -88,7 +92,9 @@ func purgeCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only entries of this bridge: its name, or its mark as holds shows it")
-	return operationCommand(c, cmd, &o.Options, "delete", func(ctx context.Context) (*operation.Result, error) { return c.program().Purge(ctx, o) })
+	return operationCommand(c, cmd, &o.OperationOptions, "delete", func(ctx context.Context) (*operation.Result, error) {
+		return c.program().Purge(ctx, o)
+	})
 }
 
 func releaseCommand(c *cli) *cobra.Command {
@@ -101,6 +107,9 @@ func releaseCommand(c *cli) *cobra.Command {
 			"bridge of that owner first.\n\n" +
 			"Without --yes, it only shows what it would do.",
 	}
-	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown; required")
-	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) { return c.program().Release(ctx, o) })
+	cmd.Flags().StringVar(&o.Owner, "owner", "",
+		"the owner of the entries: its name, or mark: and its mark as shown; required")
+	return operationCommand(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*operation.Result, error) {
+		return c.program().Release(ctx, o)
+	})
 }

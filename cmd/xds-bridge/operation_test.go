@@ -59,7 +59,7 @@ func TestPurge_Incomplete(t *testing.T) {
 	w.offer(greeter, "10.0.1.1")
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
 	file := w.config(fileOptions{bridge: quick})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "3 entries of ours")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "3 own entries")
 	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestOwnership_ChangedOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := w.config(fileOptions{bridge: quick})
-	do(t, "run", "--once", "-f", old).want(t, exitOK, "2 entries of ours")
+	do(t, "run", "--once", "-f", old).want(t, exitOK, "2 own entries")
 	before := w.touched()
 	audit := filepath.Join(w.dir, "audit.ndjson")
 	file := w.ownedBy("shpo", "audit: { file: "+audit+" }")
@@ -44,7 +44,7 @@ func TestOwnership_ChangedOwner(t *testing.T) {
 	do(t, "run", "-f", file).want(t, exitUsage, `under owner "shop"`)
 	sameNodes(t, before, w.touched())
 
-	do(t, "adopt", "--from", "shop", "-f", file).want(t, exitOK, "2 entries would be marked as owner shpo; give --yes")
+	do(t, "adopt", "--from", "shop", "-f", file).want(t, exitOK, "2 entries would be marked as owner shpo; set --yes")
 	sameNodes(t, before, w.touched())
 	do(t, "adopt", "--from", "shop", "--yes", "-f", file).want(t, exitOK, "2 entries: marked as owner shpo")
 	for _, mark := range w.marks() {
@@ -53,7 +53,7 @@ func TestOwnership_ChangedOwner(t *testing.T) {
 		}
 	}
 	after := w.touched()
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 0 of others")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 0 of others")
 	sameNodes(t, after, w.touched())
 	if names := w.zk.Children("/xds-bridge/shop"); len(names) > 0 {
 		t.Errorf("of owner shop %q is remembered", names)
@@ -82,7 +82,7 @@ func TestOwnership_ReleaseAndAdopt(t *testing.T) {
 		t.Fatalf("marks %q", marks)
 	}
 	released := w.touched()
-	do(t, "run", "--once", "-f", file).want(t, exitFindings, "0 entries of ours, 2 of others, 2 conflicts")
+	do(t, "run", "--once", "-f", file).want(t, exitFindings, "0 own entries, 2 of others, 2 conflicts")
 	for path, stat := range released {
 		if strings.HasPrefix(path, "/dubbo") && w.touched()[path] != stat {
 			t.Errorf("%s was touched", path)
@@ -95,7 +95,7 @@ func TestOwnership_ReleaseAndAdopt(t *testing.T) {
 	}
 	do(t, "adopt", "--unmarked", "-f", file).want(t, exitOK, "2 entries would be marked")
 	do(t, "adopt", "--unmarked", "--yes", "-f", file).want(t, exitOK, "2 entries: marked")
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 1 of others")
 	if _, ok := w.zk.Get(own); !ok {
 		t.Error("an entry that we would not write was adopted")
 	}
@@ -110,9 +110,9 @@ func TestOwnership_KeyRotation(t *testing.T) {
 	keys := w.file("keys", "the first key of this deployment\n")
 	file := w.config(fileOptions{bridge: quick, file: "ownerKeyFile: " + keys})
 
-	do(t, "run", "--once", "-f", file).want(t, exitFindings, "0 entries of ours, 2 of others", "(not signed)")
+	do(t, "run", "--once", "-f", file).want(t, exitFindings, "0 own entries, 2 of others", "(not signed)")
 	do(t, "adopt", "--unsigned", "--yes", "-f", file).want(t, exitOK, "2 entries")
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 0 of others")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 0 of others")
 	before := w.touched()
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	sameNodes(t, before, w.touched())
@@ -121,14 +121,14 @@ func TestOwnership_KeyRotation(t *testing.T) {
 	if err := w.zk.Put(forged, nil); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 1 of others")
 	if _, ok := w.zk.Get(forged); !ok {
 		t.Error("an entry that somebody made with our mark was deleted")
 	}
 
 	signed := w.marks()[0]
 	w.file("keys", "a second key, made a year later\nthe first key of this deployment\n")
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries, 1 of others")
 	if now := w.marks()[0]; now == signed || len(now) != len(signed) {
 		t.Errorf("after the rotation %q, before it %q", now, signed)
 	}

@@ -61,11 +61,12 @@ func printPlan(t *terminal, d *operation.Difference) {
 	}
 	n := d.Summary
 	if n.Equal > 0 {
-		t.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
+		t.say("%d are equal, but another connection of this owner stored them: run would write them again.", n.Equal)
 	}
 	unwritable := ""
 	if len(d.Unwritable) > 0 {
-		unwritable = ", " + registry.Counted(len(d.Unwritable), "service that cannot be written", "services that cannot be written")
+		unwritable = ", " + registry.Counted(len(d.Unwritable),
+			"service that cannot be written", "services that cannot be written")
 	}
 	if !d.Differs() {
 		t.say("Nothing differs%s.", unwritable)
@@ -73,18 +74,19 @@ func printPlan(t *terminal, d *operation.Difference) {
 	}
 	kept := ""
 	if n.Kept > 0 {
-		kept = fmt.Sprintf(" %d that stay as each says,", n.Kept)
+		kept = fmt.Sprintf(" %d kept for the reasons shown,", n.Kept)
 	}
-	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict%s.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts), unwritable)
+	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict%s.",
+		n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts), unwritable)
 }
 
-// printSteps shows entries as they are and as they would be.
+// printSteps prints entries as they are and as they would be.
 func printSteps(t *terminal, steps []operation.Step) {
 	heading := t.heading()
 	for _, s := range steps {
 		heading(s.Target + "  " + s.Group)
 		if s.Held != "" {
-			t.show(yellow, "  ‼ %s  stays for now: %s", keyText(s.Key), s.Held)
+			t.show(yellow, "  ‼ %s  kept for now: %s", keyText(s.Key), s.Held)
 			continue
 		}
 		if s.Op != "create" {

@@ -47,10 +47,9 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 	return exitWith(code)
 }
 
-// sameFailure reports whether a registry was unreachable twice for one cause, in two
-// roles.
+// sameFailure reports whether a registry was unreachable for the same cause in two roles.
 func sameFailure(a, b preflight.Finding) bool {
-	return a.Unreachable && b.Unreachable && a.Registry == b.Registry && a.Fix == b.Fix &&
+	return a.Away && b.Away && a.Registry == b.Registry && a.Fix == b.Fix &&
 		(strings.HasSuffix(a.Detail, b.Detail) || strings.HasSuffix(b.Detail, a.Detail))
 }
 
@@ -79,5 +78,6 @@ func printFindings(c *cli, all []preflight.Finding) {
 			c.say("      fix: %s", f.Fix)
 		}
 	}
-	c.say("%d passed, %d worth a look, %d to correct", outcomes[preflight.Passed], outcomes[preflight.Warned], outcomes[preflight.Failed])
+	c.say("%d passed, %d need attention, %d must be corrected",
+		outcomes[preflight.Passed], outcomes[preflight.Warned], outcomes[preflight.Failed])
 }

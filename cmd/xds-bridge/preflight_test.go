@@ -34,7 +34,7 @@ func TestPreflight_SameFailure(t *testing.T) {
 	const want = "source zk\n  × reachable: list /dubbo: " + refused + "\n      fix: " + fix + "\n" +
 		"target zk\n  × reachable: as for source zk\n" +
 		"target other\n  × reachable: " + refused + "\n      fix: " + fix + "\n" +
-		"0 passed, 0 worth a look, 2 to correct\n"
+		"0 passed, 0 need attention, 2 must be corrected\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s, want\n%s", &out, want)
 	}

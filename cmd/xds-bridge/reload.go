@@ -19,7 +19,7 @@ func reloadCommand(c *cli) *cobra.Command {
 			"reload.interval.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Timeout = max(o.Timeout, app.ReloadWait)
-			o.AnyOwner = true // it reads its own file, in which the owner may be what changed
+			o.AnyOwner = true // the running bridge reads its own file, which may change the owner
 			return query[admin.Reload]{
 				ask:   (*client.Client).Reload,
 				print: func(r admin.Reload) { printReload(c, r) },
@@ -36,7 +36,7 @@ func printReload(c *cli, r admin.Reload) {
 		c.remark("%s", c.withFile(err))
 	}
 	if !r.OK {
-		c.remark("nothing was changed; the configuration before continues")
+		c.remark("configuration rejected, the previous one remains in use")
 		return
 	}
 	for _, what := range r.Changed {

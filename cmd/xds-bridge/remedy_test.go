@@ -48,7 +48,7 @@ func TestPlan_HeldAndUnknown(t *testing.T) {
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	w.since = time.Now() // an istiod that came up: keys may be missing whose clients have not come back
 	w.publish(nil)
-	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: unknown: ", "0 held by the guard, 2 that stay as each says, 0 in conflict")
+	do(t, "plan", "-f", file).want(t, exitFindings, "kept for now: unknown: ", "0 held by the guard, 2 kept for the reasons shown, 0 in conflict")
 }
 
 // A namespace that does not exist is an error, where the servers say so.

@@ -110,7 +110,7 @@ func TestPurge_Bridge(t *testing.T) {
 	do(t, "purge", "--bridge", "third", "--yes", "-f", r.file).want(t, exitOK, "There is nothing of bridge third of owner shop to purge.")
 	do(t, "purge", "--bridge", "second at kratos:/", "--yes", "-f", r.file).want(t, exitUsage, "is no bridge")
 	do(t, "purge", "--bridge", "second", "--owner", "else", "--yes", "-f", r.file).want(t, exitFindings, `no owner "else" is known`)
-	do(t, "purge", "--bridge", "second", "-f", r.file).want(t, exitOK, "4 entries of bridge second of owner shop would be deleted; give --yes")
+	do(t, "purge", "--bridge", "second", "-f", r.file).want(t, exitOK, "4 entries of bridge second of owner shop would be deleted; set --yes")
 	r.left(t, 2, 2)
 	do(t, "purge", "--bridge", secondMark, "--yes", "-f", r.file).want(t, exitOK, "4 entries of bridge "+secondMark+" of owner shop: deleted.")
 	r.left(t, 0, 0)

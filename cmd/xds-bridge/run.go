@@ -73,7 +73,7 @@ func printPass(t *terminal, statuses []bridge.Status) error {
 		if bad > 0 && code == exitOK {
 			code = exitFindings
 		}
-		t.say("%s: %s of ours, %d of others, %s, %s", st.Target, registry.Counted(st.Owned, "entry", "entries"), st.Foreign,
+		t.say("%s: %s, %d of others, %s, %s", st.Target, registry.Counted(st.Owned, "own entry", "own entries"), st.Foreign,
 			registry.Counted(len(st.Conflicts), "conflict", "conflicts"), registry.Counted(st.Counts.Holds, "hold", "holds"))
 	}
 	return exitWith(code)

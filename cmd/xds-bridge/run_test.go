@@ -60,7 +60,7 @@ func TestStatusAndWhy(t *testing.T) {
 	if said := do(t, "status", "-f", file, "--reason", "held", "-o", "json"); said.code != exitOK || strings.Contains(said.out, orders) {
 		t.Errorf("a service of another reason is in the JSON: %s", said.out)
 	}
-	do(t, "status", "-f", file, "--bridge", "mesh-to-nacos").want(t, exitUsage, `"mesh-to-nacos": no such bridge runs; there are mesh-to-zk`)
+	do(t, "status", "-f", file, "--bridge", "mesh-to-nacos").want(t, exitUsage, `"mesh-to-nacos": no such bridge is running; want one of mesh-to-zk`)
 	var d admin.Document
 	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "--admin", "unix:"+w.dir+"/a").out), &d); err != nil {
 		t.Fatal(err)
@@ -118,12 +118,12 @@ func TestHolds_Decisions(t *testing.T) {
 		r := do(t, "status", "-f", file)
 		return r.code == exitHeld && strings.Contains(r.out, "not in sync: zk held")
 	})
-	do(t, "holds", "-f", file).want(t, exitHeld, "let go    xds-bridge approve -f "+file+" "+id, "keep      xds-bridge deny -f "+file+" "+id)
+	do(t, "holds", "-f", file).want(t, exitHeld, "approve   xds-bridge approve -f "+file+" "+id, "deny      xds-bridge deny -f "+file+" "+id)
 	do(t, "holds", "--admin", "unix:"+w.dir+"/a").want(t, exitHeld, "xds-bridge approve --admin unix:"+w.dir+"/a "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
-	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; see xds-bridge holds, then approve or deny "+id)
-	do(t, "approve", "--bridge", "mesh-to-zk", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id, "nothing was decided: run the approve command above")
-	do(t, "approve", "--bridge", "other", "-f", file).want(t, exitOK, "Nothing is held back.")
+	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; look at xds-bridge holds, then approve or deny "+id)
+	do(t, "approve", "--bridge", "mesh-to-zk", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id, "nothing decided; run one of the approve commands above")
+	do(t, "approve", "--bridge", "other", "-f", file).want(t, exitOK, "No deletions are held.")
 	do(t, "approve", "-f", file).want(t, exitUsage, "--bridge")
 	do(t, "deny", id, "0000", "-f", file).want(t, exitFindings, "hold "+id+" of bridge mesh-to-zk in zk: denied", "no such hold: 0000")
 	eventually(t, "status says that entries stay", func() bool {

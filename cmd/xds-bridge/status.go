@@ -34,9 +34,11 @@ func statusCommand(c *cli) *cobra.Command {
 	}
 	clientFlags(cmd, &o)
 	cmd.Flags().StringVar(&f.bridge, "bridge", "", "only the services, holds and conflicts of this bridge")
-	cmd.Flags().StringSliceVar(&f.reasons, "reason", nil, "list all services with one of these reasons, such as conflict,refused")
+	cmd.Flags().StringSliceVar(&f.reasons, "reason", nil,
+		"list all services with one of these reasons, such as conflict,refused")
 	cmd.Flags().BoolVar(&f.all, "all", false, "list all services")
-	_ = cmd.RegisterFlagCompletionFunc("reason", cobra.FixedCompletions(texts(bridge.Reasons()), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	reasons := cobra.FixedCompletions(texts(bridge.Reasons()), cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("reason", reasons) // fails only for an undefined flag
 	return cmd
 }
 
@@ -51,7 +53,7 @@ func runStatus(ctx context.Context, c *cli, o clientOptions, f serviceFilter) er
 			if all, err = b.Status(ctx); err != nil {
 				return all, err
 			}
-			return f.of(all)
+			return f.apply(all)
 		},
 		print: func(chosen admin.Document) { printStatus(c.terminal, all, chosen, f) },
 		code:  statusCode,
@@ -81,7 +83,7 @@ func of(name string) string {
 	return " of bridge " + name
 }
 
-// leaderships says on one line what a replica leads.
+// leaderships returns one line about the targets that a replica leads.
 func leaderships(r admin.Replicas) string {
 	var leads, standbys []string
 	for _, e := range r.Elections {
@@ -89,7 +91,7 @@ func leaderships(r admin.Replicas) string {
 		case e.Role == bridge.RoleLeader:
 			leads = append(leads, e.Target)
 		case e.Leader == "":
-			standbys = append(standbys, e.Target+" (nobody leads)")
+			standbys = append(standbys, e.Target+" (no leader)")
 		default:
 			standbys = append(standbys, e.Target+" (led by "+e.Leader+")")
 		}
@@ -105,22 +107,23 @@ func leaderships(r admin.Replicas) string {
 		line += ", standby of " + strings.Join(standbys, ", ")
 	}
 	if r.LastError != "" {
-		line += "; lease out of reach: " + r.LastError
+		line += "; lease unreachable: " + r.LastError
 	}
 	return line
 }
 
-// printStatus prints a status; chosen is what a filter leaves of its services.
+// printStatus prints a status. The document chosen has only the loops and services that the
+// filter selects.
 func printStatus(t *terminal, d, chosen admin.Document, f serviceFilter) {
 	if d.Reload != nil && !d.Reload.OK {
-		t.warn("the configuration that was read %s was refused: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
+		t.warn("the configuration read %s was rejected: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
 	t.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
 	if d.Replicas != nil {
 		t.say("%s", leaderships(*d.Replicas))
 	}
 	printConditions(t, d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
-		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
+		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // printed separately
 	}))
 	if d.Reload != nil {
 		for _, what := range d.Reload.Left {
@@ -135,8 +138,8 @@ func printStatus(t *terminal, d, chosen admin.Document, f serviceFilter) {
 		for _, n := range s.Endpoints {
 			endpoints += n
 		}
-		rows.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
-			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
+		rows.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints),
+			strconv.Itoa(len(s.Skipped)), ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
 	rows.end()
 	for _, src := range d.Sources {
@@ -145,8 +148,9 @@ func printStatus(t *terminal, d, chosen admin.Document, f serviceFilter) {
 	t.say("")
 	rows = newTable(t.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
-		rows.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
-			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
+		rows.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign),
+			strconv.Itoa(l.Queue), ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)),
+			brief(targetDetail(d, l)))
 	}
 	rows.end()
 	printServices(t, chosen, f)
@@ -163,29 +167,31 @@ func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 		case x.Until.After(now):
 			until = ", until " + x.Until.Format(time.TimeOnly)
 		default:
-			until = ", until the next reading"
+			until = ", until the next read"
 		}
 		names := []string{string(x.Name)}
-		for _, o := range all[i+1:] { // which say the same once more
+		for _, o := range all[i+1:] { // conditions with the same cause share a line
 			if sameCause(x, o) {
 				names = append(names, string(o.Name))
 			}
 		}
-		t.warn("%s %s%s for %s%s%s", cmp.Or(x.Registry, string(x.Direction)), strings.Join(names, ", "), of(x.Bridge), lasting(now, x.Since), until, colon(brief(x.Detail)))
+		t.warn("%s %s%s for %s%s%s", cmp.Or(x.Registry, string(x.Direction)), strings.Join(names, ", "), of(x.Bridge),
+			lasting(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 
-// sameCause reports whether two conditions of a source end with the same cause, such as
-// that a connection was refused.
+// sameCause reports whether the details of two conditions of a source end with the same cause,
+// such as a refused connection.
 func sameCause(a, b admin.Condition) bool {
 	cause := func(c admin.Condition) string {
-		text, _, _ := strings.Cut(brief(c.Detail), "; ") // and its remedy
+		text, _, _ := strings.Cut(brief(c.Detail), "; ") // without its remedy
 		return text[strings.LastIndex(text, ": ")+1:]
 	}
-	return a.Direction == admin.OfSource && b.Direction == admin.OfSource && a.Registry == b.Registry && a.Lasts() && b.Lasts() && cause(a) == cause(b)
+	return a.Direction == admin.OfSource && b.Direction == admin.OfSource && a.Registry == b.Registry &&
+		a.Lasts() && b.Lasts() && cause(a) == cause(b)
 }
 
-// shownSkipped is how many inputs that a source left out status shows.
+// shownSkipped is the maximum number of skipped inputs of a source.
 const shownSkipped = 10
 
 func printSkipped(t *terminal, s admin.Source) {
@@ -193,12 +199,11 @@ func printSkipped(t *terminal, s admin.Source) {
 		t.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)
 	}
 	if n := len(s.Skipped) - shownSkipped; n > 0 {
-		t.say("skipped of %s: %d more, which status -o json shows", s.Name, n)
+		t.say("skipped of %s: %d more; see status -o json", s.Name, n)
 	}
 }
 
-// readiness says in one line whether everything is in sync or, if not, what keeps it
-// from that.
+// readiness returns one line that says whether everything is in sync, or what prevents it.
 func readiness(d admin.Document) string {
 	var why []string
 	for _, c := range d.Conditions {
@@ -210,11 +215,11 @@ func readiness(d admin.Document) string {
 			why = append(why, what)
 		}
 	}
-	switch said := strings.Join(why, ", "); {
+	switch reasons := strings.Join(why, ", "); {
 	case !d.Ready:
-		return "not ready yet" + colon(said)
-	case said != "":
-		return "not in sync: " + said
+		return "not ready yet" + colon(reasons)
+	case reasons != "":
+		return "not in sync: " + reasons
 	}
 	return "in sync"
 }
@@ -232,13 +237,14 @@ func stateText(d admin.Document, of admin.Direction, name string) string {
 func sourceDetail(s admin.Source) string {
 	detail := cmp.Or(s.Stale, s.LastError)
 	if detail == "" && s.Mapping != nil {
-		detail = cmp.Or(s.Mapping.LastError, registry.Counted(s.Mapping.Keys, "service key", "service keys")+" by "+s.Mapping.From)
+		keys := registry.Counted(s.Mapping.Keys, "service key", "service keys")
+		detail = cmp.Or(s.Mapping.LastError, keys+" by "+s.Mapping.From)
 	}
 	return detail
 }
 
-// targetDetail says what is wrong with a target or, if nothing is, what it
-// is connected to.
+// targetDetail returns the problem of a target or, if there is none, the server that it is
+// connected to.
 func targetDetail(d admin.Document, l bridge.Status) string {
 	for _, t := range d.Targets {
 		if t.Name != l.Target {
@@ -269,7 +275,7 @@ func ago(now, at time.Time) string {
 	return lasting(now, at) + " ago"
 }
 
-// lasting says for how long something has lasted.
+// lasting returns the time since something began.
 func lasting(now, since time.Time) string {
 	return now.Sub(since).Truncate(100 * time.Millisecond).String()
 }

@@ -13,32 +13,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// serviceFilter says which services status lists.
+// serviceFilter selects the services that status lists.
 type serviceFilter struct {
-	bridge  string   // empty: of every bridge
-	reasons []string // empty: of any reason
-	all     bool     // those that have nothing left to do as well
+	bridge  string   // empty: all bridges
+	reasons []string // empty: all reasons
+	all     bool     // include services that are done
 }
 
-// check returns what is wrong with a filter itself.
+// check returns the error of an invalid filter.
 func (f serviceFilter) check() error {
 	for _, r := range f.reasons {
 		if !slices.Contains(bridge.Reasons(), bridge.Reason(r)) {
-			return usage("--reason %q is not a reason; write some of %s", r, strings.Join(texts(bridge.Reasons()), ","))
+			return usage("--reason must be some of %s (got %q)", strings.Join(texts(bridge.Reasons()), ","), r)
 		}
 	}
 	return nil
 }
 
-// of returns a document without the parts of other bridges, and the services of other
-// reasons. The error is that no such bridge runs.
-func (f serviceFilter) of(d admin.Document) (admin.Document, error) {
+// apply returns a document without the parts of other bridges and without the services of other
+// reasons. It fails if no bridge has the name.
+func (f serviceFilter) apply(d admin.Document) (admin.Document, error) {
 	if f.bridge == "" && len(f.reasons) == 0 {
 		return d, nil
 	}
 	var loops []bridge.Status
 	var known []string
-	unknown := false // a loop that does not answer shows no bridge
+	unknown := false // a loop that does not answer lists no bridges
 	for _, l := range d.Loops {
 		unknown = unknown || len(l.Bridges) == 0
 		for _, b := range l.Bridges {
@@ -49,15 +49,16 @@ func (f serviceFilter) of(d admin.Document) (admin.Document, error) {
 		}
 	}
 	if len(loops) == 0 && !unknown {
-		return d, usage("--bridge %q: no such bridge runs; there are %s", f.bridge, strings.Join(known, ", "))
+		return d, usage("--bridge %q: no such bridge is running; want one of %s", f.bridge, strings.Join(known, ", "))
 	}
 	d.Loops = loops
 	return d, nil
 }
 
 func (f serviceFilter) loop(l bridge.Status) bridge.Status {
-	l.Services = filtered(l.Services, func(s bridge.ServiceStatus) bool {
-		return (f.bridge == "" || s.Bridge == f.bridge) && (len(f.reasons) == 0 || slices.Contains(f.reasons, string(s.Reason)))
+	l.Services = kept(l.Services, func(s bridge.ServiceStatus) bool {
+		return (f.bridge == "" || s.Bridge == f.bridge) &&
+			(len(f.reasons) == 0 || slices.Contains(f.reasons, string(s.Reason)))
 	})
 	if f.bridge == "" {
 		return l
@@ -68,12 +69,13 @@ func (f serviceFilter) loop(l bridge.Status) bridge.Status {
 	return l
 }
 
-// short reports whether the user chose no services: those that are done are left out then.
+// short reports whether the flags select no services. Then the list leaves out services that are
+// done.
 func (f serviceFilter) short() bool { return !f.all && len(f.reasons) == 0 }
 
-// listed returns the services of the table, and how many more are not synced. Without a
-// choice these are those that have something left to do, the worst first, but for
-// conflicts: each has a line of its own.
+// listed returns the services of the table, and how many more are not in sync. If the flags
+// select no services, the table has those that are not done, the worst first. Conflicts are left
+// out, because each is printed on its own line.
 func (f serviceFilter) listed(all []bridge.ServiceStatus) (list []bridge.ServiceStatus, more int) {
 	if !f.short() {
 		return all, 0
@@ -84,9 +86,9 @@ func (f serviceFilter) listed(all []bridge.ServiceStatus) (list []bridge.Service
 	return list[:most], len(list) - most
 }
 
-// filtered returns the elements that fit, as a new slice.
-func filtered[T any](all []T, fits func(T) bool) []T {
-	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !fits(x) })
+// kept returns a new slice of the elements for which keep returns true.
+func kept[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !keep(x) })
 }
 
 func texts[T ~string](all []T) []string {
@@ -97,15 +99,16 @@ func texts[T ~string](all []T) []string {
 	return list
 }
 
-// printUndecided shows what an operator may have to decide about: holds, entries that stay,
-// conflicts, and addresses that register themselves under other names.
+// printUndecided prints what an operator may have to decide about: holds, kept entries, conflicts,
+// and addresses that register themselves under other names.
 func printUndecided(t *terminal, d admin.Document, f serviceFilter) {
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}
 		for _, k := range l.Kept {
-			t.warn("%s of ours %s in %s: %s%s", registry.Counted(k.Entries, "entry", "entries"), stay(k.Entries), l.Target, k.Why, until(d.Time, k.Until))
+			kept := registry.Counted(k.Entries, "entry", "entries")
+			t.warn("%s kept in %s: %s%s", kept, l.Target, k.Why, until(d.Time, k.Until))
 		}
 		if f.short() {
 			printConflicting(t, l)
@@ -116,16 +119,17 @@ func printUndecided(t *terminal, d admin.Document, f serviceFilter) {
 
 // printRegistered warns of services whose addresses register themselves under other names.
 func printRegistered(t *terminal, l bridge.Status) {
-	all := filtered(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
-	more := warnEach(t, all, func(s bridge.ServiceStatus) string {
-		return fmt.Sprintf("%s in %s: %s", s.Service, l.Target, s.Warning())
-	})
-	if more != "" {
-		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", more, l.Target)
+	all := kept(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
+	for _, s := range all[:min(len(all), shownEntries)] {
+		t.warn("%s in %s: %s", s.Service, l.Target, s.Warning())
+	}
+	if more := len(all) - shownEntries; more > 0 {
+		services := registry.Counted(more, "more service", "more services")
+		t.warn("%s in %s with addresses that register themselves under other names; see status -o json", services, l.Target)
 	}
 }
 
-// printConflicting shows the services of a target that have a conflict, one a line.
+// printConflicting prints the services of a target that have a conflict, one on each line.
 func printConflicting(t *terminal, l bridge.Status) {
 	all := filtered(l.Services, func(s bridge.ServiceStatus) bool { return s.Reason == bridge.ReasonConflict })
 	more := warnEach(t, all, func(s bridge.ServiceStatus) string {
@@ -143,12 +147,13 @@ func warnEach(t *terminal, all []bridge.ServiceStatus, line func(bridge.ServiceS
 		t.warn("%s", line(s))
 	}
 	if more := len(all) - shownEntries; more > 0 {
-		return registry.Counted(more, "more service", "more services")
+		services := registry.Counted(more, "more service", "more services")
+		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, services)
 	}
 	return ""
 }
 
-// printServices counts the services of each bridge by their reasons, and lists some.
+// printServices prints the number of services of each bridge by reason, and the selected services.
 func printServices(t *terminal, d admin.Document, f serviceFilter) {
 	t.say("")
 	rows := newTable(t.out, "BRIDGE", "TARGET", "SERVICES", "REASONS")
@@ -167,15 +172,17 @@ func printServices(t *terminal, d admin.Document, f serviceFilter) {
 	t.say("")
 	rows = newTable(t.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, s := range list {
-		rows.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
+		rows.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite),
+			brief(cmp.Or(s.Detail, s.LastError)))
 	}
 	rows.end()
 	if more > 0 {
-		t.say("%s not synced; list them with --all or --reason", registry.Counted(more, "more service is", "more services are"))
+		services := registry.Counted(more, "more service is", "more services are")
+		t.say("%s not synced; list them with --all or --reason", services)
 	}
 }
 
-// reasonsText counts services by reason, the worst first.
+// reasonsText returns the numbers of services by reason, the worst first.
 func reasonsText(count map[bridge.Reason]int) string {
 	var all []string
 	for _, r := range slices.Backward(bridge.Reasons()) {

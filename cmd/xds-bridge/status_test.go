@@ -37,7 +37,7 @@ func manyServices(others ...bridge.ServiceStatus) admin.Document {
 
 func printed(t *testing.T, d admin.Document, f serviceFilter) string {
 	t.Helper()
-	chosen, err := f.of(d)
+	chosen, err := f.apply(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestStatus_Short(t *testing.T) {
 	), serviceFilter{})
 	at := 0
 	for _, want := range []string{
-		"‼ hold 1a-2b of a: 3 deletions", "‼ 1 entry of ours stays in zk: what is missing settles, until 12:01:00",
+		"‼ hold 1a-2b of a: 3 deletions", "‼ 1 entry kept in zk: what is missing settles, until 12:01:00",
 		"‼ conflict in zk: api.Taken of a: k belongs to owner shpo\n", "\nTARGET ",
 		"\na        zk       1502       1 conflict, 1 pending, 1500 synced\n", "b        zk       1          1 empty\n",
 		"\na        api.Due   pending",
@@ -102,7 +102,7 @@ func TestStatus_Filters(t *testing.T) {
 		"a reason of a bridge": {serviceFilter{bridge: "b", reasons: []string{"pending"}}, 1, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, err := tt.f.of(d)
+			chosen, err := tt.f.apply(d)
 			if err != nil || len(chosen.Loops) != 1 || statusCode(chosen) != exitHeld {
 				t.Fatalf("%+v, %v", chosen.Loops, err)
 			}
@@ -124,14 +124,14 @@ func TestStatus_Filters(t *testing.T) {
 func TestStatus_UnknownFilters(t *testing.T) {
 	t.Parallel()
 	d := manyServices()
-	if _, err := (serviceFilter{bridge: "c"}).of(d); err == nil || !strings.Contains(err.Error(), "there are a, b") {
+	if _, err := (serviceFilter{bridge: "c"}).apply(d); err == nil || !strings.Contains(err.Error(), "there are a, b") {
 		t.Errorf("an unknown bridge: %v", err)
 	}
 	d.Loops = append(d.Loops, bridge.Status{Target: "silent", LastError: "it does not answer"})
-	if _, err := (serviceFilter{bridge: "c"}).of(d); err != nil {
+	if _, err := (serviceFilter{bridge: "c"}).apply(d); err != nil {
 		t.Errorf("a bridge of a loop that does not answer: %v", err)
 	}
-	do(t, "status", "--reason", "conflict,sycned").want(t, exitUsage, `--reason "sycned" is not a reason`, "synced,standby")
+	do(t, "status", "--reason", "conflict,sycned").want(t, exitUsage, `(got "sycned")`, "--reason must be some of", "synced,standby")
 }
 
 // Every reason has its place, and an unknown one is never taken for done.

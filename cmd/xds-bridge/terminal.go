@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// A terminal is where a command prints: data on out, everything else on err.
+// A terminal is where a command prints: data to out, everything else to err.
 type terminal struct {
 	out, err io.Writer
 	env      config.Lookup // the environment
@@ -31,8 +31,7 @@ const (
 	yellow color = "33"
 )
 
-// paint colours a text if the user wants it; colour never says anything
-// that the text does not.
+// paint colours a text if colours are on. A colour never adds information.
 func (t *terminal) paint(how color, text string) string {
 	if how == plain || !t.colored() {
 		return text
@@ -59,11 +58,11 @@ func (t *terminal) colored() bool {
 
 // brief returns the first of several lines, and how many more there are.
 func brief(text string) string {
-	first, rest, more := strings.Cut(text, "\n")
+	first, others, more := strings.Cut(text, "\n")
 	if !more {
 		return text
 	}
-	return fmt.Sprintf("%s, and %d more", first, strings.Count(rest, "\n")+1)
+	return fmt.Sprintf("%s, and %d more", first, strings.Count(others, "\n")+1)
 }
 
 type table struct{ w *tabwriter.Writer }
@@ -85,8 +84,7 @@ func (t table) row(cells ...string) {
 
 func (t table) end() { _ = t.w.Flush() }
 
-// document prints one JSON document, without the secrets that texts in it
-// hold.
+// document prints a JSON document, with the secrets in its texts redacted.
 func (t *terminal) document(v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -102,7 +100,7 @@ func (t *terminal) document(v any) error {
 	return nil
 }
 
-// result prints what a command found: as a JSON document, or as text does.
+// result prints the result of a command: as a JSON document, or by the function text.
 func (t *terminal) result(form output, document any, text func()) error {
 	if form == outputJSON {
 		return t.document(document)
@@ -111,7 +109,7 @@ func (t *terminal) result(form output, document any, text func()) error {
 	return nil
 }
 
-// say prints a line of data, escaped.
+// say prints a line of data. Control characters are escaped and secrets redacted.
 func (t *terminal) say(format string, args ...any) {
 	put(t.out, redact.Line(fmt.Sprintf(format, args...)))
 }
@@ -127,28 +125,20 @@ func (t *terminal) heading() func(line string) {
 	}
 }
 
-// remark prints a line that is no data.
+// remark prints a line that is not data.
 func (t *terminal) remark(format string, args ...any) {
 	put(t.err, redact.Line(fmt.Sprintf(format, args...)))
 }
 
-// show prints a line of data in a colour, escaped.
+// show prints a line of data in a colour.
 func (t *terminal) show(how color, format string, args ...any) {
 	put(t.out, t.paint(how, redact.Line(fmt.Sprintf(format, args...))))
 }
 
-// warn prints a line of data that a person has to look at.
+// warn prints a line of data that an operator should look at.
 func (t *terminal) warn(format string, args ...any) {
 	t.show(yellow, "‼ "+format, args...)
 }
 
-// put writes a line. That its reader is gone is no error of ours.
+// put writes a line. It ignores errors, such as a closed pipe.
 func put(w io.Writer, line string) { _, _ = io.WriteString(w, line+"\n") }
-
-// stay returns the verb of so many.
-func stay(n int) string {
-	if n == 1 {
-		return "stays"
-	}
-	return "stay"
-}

@@ -116,7 +116,7 @@ func TestSecureRegistries(t *testing.T) {
 		w := newWorld(t)
 		file := w.secure(token)
 		do(t, "preflight", "-f", file).want(t, exitOK, "√ token", "√ xDS", "√ service keys: 1 by debug-xds", "√ write")
-		do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours")
+		do(t, "run", "--once", "-f", file).want(t, exitOK, "2 own entries")
 		node, ok := w.zk.Get("/dubbo/api.Orders/providers/" + w.providers("api.Orders")[0])
 		if !ok || len(node.ACL) < 2 {
 			t.Errorf("the node's ACL is %+v", node.ACL)

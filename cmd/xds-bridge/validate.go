@@ -13,7 +13,7 @@ import (
 type validateOptions struct {
 	files  []string
 	output output
-	skip   bool // do not look for the files that the configuration names
+	skip   bool // do not check the files that the configuration names
 }
 
 func validateCommand(c *cli) *cobra.Command {
@@ -29,16 +29,17 @@ func validateCommand(c *cli) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().BoolVar(&o.skip, "skip-files", false, "do not check secrets and certificates, which may be on another machine")
+	cmd.Flags().BoolVar(&o.skip, "skip-files", false,
+		"do not check secrets and certificates, which may be on another machine")
 	return cmd
 }
 
-// verdict is what validate prints of a file.
+// verdict is the result of validate for one file.
 type verdict struct {
 	File     string        `json:"file"`
 	Valid    bool          `json:"valid"`
 	Errors   config.Errors `json:"errors"`
-	Warnings config.Errors `json:"warnings"` // it is valid all the same
+	Warnings config.Errors `json:"warnings"` // do not make the file invalid
 }
 
 func runValidate(c *cli, o validateOptions) error {
@@ -68,16 +69,18 @@ func runValidate(c *cli, o validateOptions) error {
 	return exitWith(codeIf(len(all) > 0, exitUsage))
 }
 
-// check returns what is wrong with a file and what is worth a look, empty
-// lists if nothing is.
-func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) { //nolint:revive // skip is a flag of the user's
+// checkConfig returns the errors and warnings of a file. Both lists are not nil.
+//
+//nolint:revive // skip is a flag on the command line
+func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) {
 	cfg, err := config.Load(file, c.env)
 	if errs, ok := errors.AsType[config.Errors](err); ok {
 		return errs, config.Errors{}
 	}
 	errs = config.Errors{}
-	if wrong := kind.CheckFiles(cfg); !skip && len(wrong) > 0 {
-		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
+	if wrong := app.CheckFiles(cfg); !skip && len(wrong) > 0 {
+		c.remark("%s names files that are missing or invalid on this machine; "+
+			"if they are on another machine, set --skip-files", file)
 		errs = append(errs, wrong...)
 	}
 	warnings = append(config.Errors{}, cfg.Warnings()...)

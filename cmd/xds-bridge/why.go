@@ -31,7 +31,8 @@ func whyCommand(c *cli) *cobra.Command {
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(args[0]) == "" {
-				return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status --all lists them")
+				return usage("why requires the name of a service: " +
+					"fqdn:port, an interface or a service key, as status --all lists them")
 			}
 			return query[admin.Why]{
 				ask:   func(b *client.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, args[0]) },
@@ -59,13 +60,14 @@ func printWhy(t *terminal, w admin.Why) {
 	}
 	printConflicts(t, w.Conflicts)
 	for _, k := range w.Kept {
-		t.warn("%s of ours %s in %s: %s%s", registry.Counted(k.Entries, "entry", "entries"), stay(k.Entries), k.Target, k.Why, until(time.Now(), k.Until))
+		kept := registry.Counted(k.Entries, "entry", "entries")
+		t.warn("%s kept in %s: %s%s", kept, k.Target, k.Why, until(time.Now(), k.Until))
 		printEntries(t, "    ", k.Keys)
 	}
 	printEvents(t, slices.DeleteFunc(w.Events, func(e admin.Event) bool {
-		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are shown above
+		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // already printed
 	}))
-	if len(w.Services)+len(w.Kept) == 0 { // else lines above name them
+	if len(w.Services)+len(w.Kept) == 0 { // otherwise the lines above say who claims it
 		printUnclaimed(t, w)
 	}
 }
@@ -75,15 +77,15 @@ func printUnclaimed(t *terminal, w admin.Why) {
 	switch {
 	case len(w.Sources)+len(w.Skipped) == 0:
 		t.say("No service has this name.")
-	case len(w.Sources) == 0: // lines above say why it is left out
+	case len(w.Sources) == 0: // the lines above say why it was skipped
 	case len(w.Conditions) > 0:
-		t.say("No bridge claims it so far.")
+		t.say("No bridge claims it yet.")
 	default:
 		t.say("No bridge claims it.")
 	}
 }
 
-// printEntries lists entries, as many as fit on a screen.
+// printEntries prints at most shownEntries entries.
 func printEntries(t *terminal, indent string, entries []string) {
 	for _, e := range entries[:min(len(entries), shownEntries)] {
 		t.say("%s%s", indent, e)
@@ -93,7 +95,7 @@ func printEntries(t *terminal, indent string, entries []string) {
 	}
 }
 
-// until says when something ends by itself; empty: it does not.
+// until says when a state ends automatically; empty: it does not.
 func until(now, at time.Time) string {
 	switch {
 	case at.IsZero():
@@ -101,7 +103,7 @@ func until(now, at time.Time) string {
 	case at.After(now):
 		return ", until " + at.Format(time.TimeOnly) + " (" + at.Sub(now).Round(time.Second).String() + ")"
 	}
-	return ", until the next look"
+	return ", until the next check"
 }
 
 func printConflicts(t *terminal, conflicts []admin.Conflict) {
@@ -109,14 +111,15 @@ func printConflicts(t *terminal, conflicts []admin.Conflict) {
 		t.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	if more := len(conflicts) - shownEntries; more > 0 {
-		t.warn("%s, which why -o json shows", registry.Counted(more, "more conflict", "more conflicts"))
+		t.warn("%s; see why -o json", registry.Counted(more, "more conflict", "more conflicts"))
 	}
 }
 
 func printService(t *terminal, s admin.Service) {
 	t.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 	t.say("  service   %s", s.Service)
-	details := strings.Split(strings.TrimPrefix(s.Detail, string(s.Reason)+": "), "\n") // a refusal begins with its reason
+	detail := strings.TrimPrefix(s.Detail, string(s.Reason)+": ") // of a rejection, which begins with its reason
+	details := strings.Split(detail, "\n")
 	t.say("  reason    %s%s", s.Reason, colon(details[0]))
 	for _, line := range details[1:min(len(details), shownEntries)] {
 		t.say("            %s", line)
@@ -135,11 +138,12 @@ func printService(t *terminal, s admin.Service) {
 		t.warn("            and %d more; see why -o json", more)
 	}
 	if o := s.Others; o != nil {
-		t.say("  others    %s that providers registered themselves under the same names, such as:", registry.Counted(o.Entries, "entry", "entries"))
+		entries := registry.Counted(o.Entries, "entry", "entries")
+		t.say("  others    %s that providers registered themselves under the same names, such as:", entries)
 		printEntries(t, "            ", o.Some)
 	}
 	if len(s.Left) > 0 {
-		t.say("  stays     what it claims no more%s:", until(time.Now(), s.Until))
+		t.say("  kept      entries that it no longer claims%s:", until(time.Now(), s.Until))
 		printEntries(t, "            ", s.Left)
 	}
 	if s.LastError != "" {
@@ -174,8 +178,8 @@ func printSeen(t *terminal, s admin.Seen) {
 	}
 }
 
-// healthText says how an endpoint is. Most registries report no health of a healthy one:
-// unknown and offered is shown as offered.
+// healthText returns the health of an endpoint. Most registries do not report that an endpoint is
+// healthy, so that an unknown health is shown as offered.
 func healthText(e admin.Endpoint) string {
 	switch unknown := e.Health == registry.HealthUnknown.String(); {
 	case unknown && e.Offered:

@@ -98,9 +98,9 @@ func TestStatus_BothDirections(t *testing.T) {
 func TestStatus_PastTimes(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for want, until := range map[string]time.Time{
-		", until 12:05:00: ":         now.Add(5 * time.Minute),
-		", until the next reading: ": now.Add(-time.Second),
-		" for 0s: ":                  {},
+		", until 12:05:00: ":      now.Add(5 * time.Minute),
+		", until the next read: ": now.Add(-time.Second),
+		" for 0s: ":               {},
 	} {
 		var out buffer
 		c := newCLI(&out, &out, lookup(nil), nil)
@@ -141,13 +141,13 @@ func TestStatus_OneCause(t *testing.T) {
 func TestWhy_UnknownService(t *testing.T) {
 	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Registry: "zk", Name: admin.Pending}}
 	for want, why := range map[string]admin.Why{
-		"No service has this name.":   {},
-		"skipped  web3: no address":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
-		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
-		"No bridge claims it.":        {Sources: seen},
-		"":                            {Services: []admin.Service{{Target: "zk"}}},
-		"‼ 2 entries of ours stay in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there", Entries: 2}}}},
-		"    test:/api.Pay tri://10.0.0.1:1":                     {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Entries: 1, Keys: []string{"test:/api.Pay tri://10.0.0.1:1"}}}}},
+		"No service has this name.": {},
+		"skipped  web3: no address": {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
+		"No bridge claims it yet.":  {Sources: seen, Conditions: pending},
+		"No bridge claims it.":      {Sources: seen},
+		"":                          {Services: []admin.Service{{Target: "zk"}}},
+		"‼ 2 entries kept in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there", Entries: 2}}}},
+		"    test:/api.Pay tri://10.0.0.1:1":             {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Entries: 1, Keys: []string{"test:/api.Pay tri://10.0.0.1:1"}}}}},
 	} {
 		var out buffer
 		c := newCLI(&out, &out, lookup(nil), nil)
@@ -180,8 +180,8 @@ func TestStatus_ConflictsPerService(t *testing.T) {
 	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
 		t.Errorf("each is listed: %s", said)
 	}
-	do(t, "events", "-f", file).want(t, exitOK, "; ends once the other entry is deleted and the source has omitted the address")
-	do(t, "events", "--after", "100000", "-f", file).want(t, exitOK, "Nothing has happened after event 100000.")
+	do(t, "events", "-f", file).want(t, exitOK, "; ends when the other entry is gone and the source has left the address out once")
+	do(t, "events", "--after", "100000", "-f", file).want(t, exitOK, "There are no events after event 100000.")
 	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
 		t.Errorf("each is not listed once: %s", why)
 	}
