@@ -173,9 +173,9 @@ func testRefused(t *testing.T, f Fixture) {
 	f.expect(t, 0, f.Entry(0, 0, 0))
 }
 
-// testRefusedAlone: a target that bears an entry of any size has nothing to
-// refuse, and writes it. One that refuses it deletes nothing with the same change.
-func testRefusedAlone(t *testing.T, f Fixture) {
+// testRefusedOne writes a change with an entry that is too large. A target without a limit writes
+// it. A target that rejects the entry deletes nothing with the same change.
+func testRefusedOne(t *testing.T, f Fixture) {
 	f.write(t, 0, f.entries(0, 1, 4, 0)...)
 	large := f.Hostile(strings.Repeat("x", 2<<20))
 	want := []registry.Entry{f.Entry(0, 2, 0), f.Entry(0, 3, 1), f.Entry(0, 4, 0)}
@@ -188,7 +188,7 @@ func testRefusedAlone(t *testing.T, f Fixture) {
 	case !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(large.Key):
 		t.Errorf("%.300v, want a refusal of the one entry that is too large", err)
 	}
-	f.expect(t, 0, append(want, f.Entry(0, 1, 0))...) // it may have been replaced by what is refused
+	f.expect(t, 0, append(want, f.Entry(0, 1, 0))...) // still there, although the rejected entry would replace it
 	f.write(t, 0, want...)
 }
 

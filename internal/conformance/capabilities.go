@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// capabilityTests returns the test of each field of registry.Capabilities by its name.
+// capabilityTests returns the tests of the fields of registry.Capabilities, by field.
 func capabilityTests() map[string]func(*testing.T, Fixture) {
 	return map[string]func(*testing.T, Fixture){
 		"Sessions":        testSessions,
@@ -35,8 +35,8 @@ func fieldsOf(c registry.Capabilities) map[string]bool {
 	return set
 }
 
-// Wrapper requires that a wrapper has the capabilities of the target that it wraps,
-// except those fields of registry.Capabilities that it takes away.
+// Wrapper requires that a wrapper has the capabilities of the wrapped target, except for the
+// fields of registry.Capabilities that it removes.
 func Wrapper(t testing.TB, wrapped, wrapper registry.Target, takenAway ...string) {
 	t.Helper()
 	for _, name := range wrapperDiffers(wrapped.Capabilities(), wrapper.Capabilities(), takenAway) {
@@ -44,8 +44,8 @@ func Wrapper(t testing.TB, wrapped, wrapper registry.Target, takenAway ...string
 	}
 }
 
-// wrapperDiffers returns the fields that should be set in wrapper and are not, or are
-// set and should not be.
+// wrapperDiffers returns the fields that are set in wrapper but should not be, or the other way
+// round.
 func wrapperDiffers(wrapped, wrapper registry.Capabilities, takenAway []string) (fields []string) {
 	has := fieldsOf(wrapper)
 	for name, want := range fieldsOf(wrapped) {
@@ -71,7 +71,7 @@ func capabilityTestsOf(t *testing.T, target registry.Target) map[string]func(*te
 	return tests
 }
 
-// testSessions requires that what this session wrote is live in it.
+// testSessions requires that entries written by this session are live.
 func testSessions(t *testing.T, f Fixture) {
 	f.write(t, 0, f.Entry(0, 0, 0))
 	f.expect(t, 0, f.Entry(0, 0, 0))
@@ -80,7 +80,7 @@ func testSessions(t *testing.T, f Fixture) {
 func testNotLost(t *testing.T, f Fixture) {
 	can := f.Target.Capabilities()
 	if !can.Sessions {
-		t.Error("Lost is set without Sessions: our entries end with a session of which the registry knows nothing")
+		t.Error("Lost is set without Sessions: entries end with a session that Sessions does not report")
 	}
 	select {
 	case <-can.Lost:
@@ -89,15 +89,15 @@ func testNotLost(t *testing.T, f Fixture) {
 	}
 }
 
-// testShared requires that an entry which another replica published is ours and not
-// live, and that it is live once this one publishes it too.
+// testShared requires that an entry published by another replica is owned but not live, and that
+// it is live after this replica publishes it, too.
 func testShared(t *testing.T, f Fixture) {
 	if f.Set == nil {
 		return
 	}
 	f.Set(t, f.Entry(0, 0, 0))
 	if stored := f.read(t, 0); len(stored) != 1 || stored[0].Owner != f.Owner || stored[0].Live {
-		t.Fatalf("Read = %+v, want one entry of ours that is not live", stored)
+		t.Fatalf("Read = %+v, want one own entry that is not live", stored)
 	}
 	f.write(t, 0, f.Entry(0, 0, 0))
 	f.expect(t, 0, f.Entry(0, 0, 0))
@@ -105,7 +105,7 @@ func testShared(t *testing.T, f Fixture) {
 
 func testAdmission(t *testing.T, f Fixture) {
 	admission := f.Target.Capabilities().Admission
-	_ = admission() // may wait for something, but returns
+	_ = admission() // may be nil or not, but must return
 	f.write(t, 0, f.Entry(0, 0, 0))
 	if err := admission(); err != nil {
 		t.Errorf("Admission after a write = %v, want nil", err)
@@ -144,8 +144,7 @@ func testVerifyAfter(t *testing.T, f Fixture) {
 	}
 }
 
-// testWatcher requires that Watch reads as Read does. Watched shows that changes are
-// reported.
+// testWatcher requires that Watch reads the same as Read. Watched tests that changes are reported.
 func testWatcher(t *testing.T, f Fixture) {
 	watcher := f.Target.Capabilities().Watcher
 	f.write(t, 0, f.entries(0, 0, 2, 0)...)
@@ -186,7 +185,7 @@ func testOverlap(t *testing.T, f Fixture) {
 	f.expect(t, 0, next)
 }
 
-// testLeave requires that an entry which another owner is about to delete reads so.
+// testLeave requires that an entry that its owner is about to delete is read as leaving.
 func testLeave(t *testing.T, f Fixture) {
 	if f.Set == nil || f.Foreign == nil {
 		return
@@ -194,7 +193,7 @@ func testLeave(t *testing.T, f Fixture) {
 	other := f.Foreign(0, 0, 0)
 	left := f.Target.Capabilities().Leave(other)
 	if left == other {
-		return // its format cannot express that
+		return // the format cannot express it
 	}
 	f.Set(t, left)
 	if stored := f.read(t, 0); len(stored) != 1 || !stored[0].Leaving || stored[0].Owner == f.Owner {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// foreign returns what group 0 holds that is not ours.
+// foreign returns the entries of other owners in group 0.
 func (f Fixture) foreign(t *testing.T) []registry.Stored {
 	t.Helper()
 	var out []registry.Stored
@@ -24,7 +24,7 @@ func (f Fixture) expectForeign(t *testing.T, want registry.Entry) {
 	t.Helper()
 	got := f.foreign(t)
 	if len(got) != 1 || got[0].Entry != want {
-		t.Fatalf("the foreign entries are %v, want %v alone", got, want)
+		t.Fatalf("the foreign entries are %v, want only %v", got, want)
 	}
 }
 
@@ -44,14 +44,14 @@ func testForeignKey(t *testing.T, f Fixture) {
 	f.Set(t, other)
 	held := f.read(t, 0)
 	if len(held) != 1 || held[0].Key != f.Entry(0, 0, 0).Key || held[0].Owner == f.Owner {
-		t.Fatalf("holds %v, want the other's entry under the key %q", held, f.Entry(0, 0, 0).Key)
+		t.Fatalf("holds %v, want the other owner's entry under the key %q", held, f.Entry(0, 0, 0).Key)
 	}
 	f.expectForeign(t, other)
 }
 
-// testForeignBeside: a registry that can hold both shows both; in any other the
-// foreign one has replaced ours.
-func testForeignBeside(t *testing.T, f Fixture) {
+// testForeignSameKey writes another owner's entry under the key of an own one. A registry that can
+// hold both shows both; in any other the foreign entry replaces the own one.
+func testForeignSameKey(t *testing.T, f Fixture) {
 	f.write(t, 0, f.entries(0, 0, 2, 0)...)
 	f.expect(t, 0, f.entries(0, 0, 2, 0)...)
 	other := f.Foreign(0, 0, 0)
@@ -60,12 +60,12 @@ func testForeignBeside(t *testing.T, f Fixture) {
 	f.write(t, 0, f.Entry(0, 1, 0))
 	f.expect(t, 0, f.Entry(0, 1, 0))
 	f.expectForeign(t, other)
-	f.Set(t, f.Foreign(0, 7, 0)) // which replaces the first where an actor has one entry
+	f.Set(t, f.Foreign(0, 7, 0)) // replaces the first one if an actor has one entry for each key
 	f.expect(t, 0, f.Entry(0, 1, 0))
 }
 
-// testCut: whether the write took effect is open, and everything that the
-// connection held has gone; nothing is there twice after it was written again.
+// testCut ends the connection during a write. The write may have taken effect, and everything that
+// the connection held is deleted. After a second write nothing exists twice.
 func testCut(t *testing.T, f Fixture) {
 	f.write(t, 0, f.entries(0, 0, 3, 0)...)
 	f.write(t, 1, f.entries(1, 0, 3, 0)...)
@@ -85,7 +85,7 @@ func testCut(t *testing.T, f Fixture) {
 	}
 	f.write(t, 0, want...)
 	f.write(t, 1, f.entries(1, 0, 3, 0)...)
-	f.session.madeUp = map[int]int{0: f.session.lost, 1: f.session.lost}
+	f.session.rewritten = map[int]int{0: f.session.lost, 1: f.session.lost}
 	f.expect(t, 0, want...)
 	f.expect(t, 1, f.entries(1, 0, 3, 0)...)
 }
@@ -153,8 +153,7 @@ func testDropped(t *testing.T, f Fixture) {
 	f.expect(t, 0, f.Entry(0, 0, 0), f.Entry(0, 2, 0))
 }
 
-// Hostile returns texts that a registry, a log or a terminal may stumble
-// over.
+// Hostile returns texts that are dangerous in a registry, a log or a terminal.
 func Hostile() []string {
 	return []string{
 		"", ".", "..", "../../x", "/", "//", "a/b", `a\b`, "%2F", "%2e%2e%2f", "%", "%zz", "+", " ", " a ", "a b",

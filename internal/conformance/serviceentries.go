@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ServiceEntries returns the fixture of a target that keeps each group as a
-// ServiceEntry of a namespace. Entries of the suite are its endpoints: what is written
-// for the group itself comes and goes with them.
+// ServiceEntries returns the fixture of a target that keeps each group as a ServiceEntry in a
+// namespace. Entries of the suite are its endpoints. The entry of the group itself is written
+// with the first endpoint and deleted with the last.
 func ServiceEntries(target registry.Target, owner, namespace string) Fixture {
 	s := serviceEntries{Target: target, owner: metadata.OwnerMark(owner), namespace: namespace, mark: metadata.NewMark(owner, "b").String()}
 	return Fixture{
@@ -56,7 +56,7 @@ func (s serviceEntries) head(group registry.Group) registry.Entry {
 	})}
 }
 
-// Capabilities implements registry.Target. A Watcher would read what Read leaves out.
+// Capabilities implements registry.Target. It removes Watcher, which would read what Read leaves out.
 func (s serviceEntries) Capabilities() registry.Capabilities {
 	c := s.Target.Capabilities()
 	c.Watcher = nil

@@ -13,54 +13,50 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// SourceFixture is an empty registry to try a source on, in virtual time.
-// Numbers name its services: equal numbers make equal ones.
+// SourceFixture is an empty registry for the tests of a source, in virtual time. Its services are
+// identified by numbers.
 type SourceFixture struct {
 	Source  registry.Source
-	Recheck func() // asks for a reading over a new connection
+	Recheck func() // requests a read over a new connection
 
-	// Name is the name that the table has for a service.
+	// Name returns the name of a service in the table.
 	Name func(n int) registry.Name
 
-	// Set makes hosts, which are IP addresses, all that provide a service. With
-	// none of them nobody does.
+	// Set replaces the hosts, which are IP addresses, that provide a service.
 	Set func(t *testing.T, n int, hosts ...string)
 
-	// Faults make a service unreadable, at once or when it changes, and return
-	// what mends that. Each is another reason.
+	// Faults make a service unreadable, at once or at its next change. Each is a different
+	// cause, and returns the function that ends the fault.
 	Faults map[string]func(t *testing.T, n int) (mend func())
 
-	// Spoil adds inputs that cannot be read beside what provides a service, and
-	// returns how many.
+	// Spoil adds unreadable inputs to a service, and returns how many.
 	Spoil func(t *testing.T, n int) int
 
-	// Away makes the registry unreachable, and returns what brings it back.
+	// Away makes the registry unreachable, and returns the function that ends that.
 	Away func() (back func())
 
-	Dials    func() int // connections that were made
-	Requests func() int // that were answered
-	Kept     func() int // what the registry keeps for the source, such as watches; nil: nothing
+	Dials    func() int // number of connections
+	Requests func() int // number of answered requests
+	Kept     func() int // number of objects that the registry keeps for the source, such as watches; nil: none
 }
 
-// reportLimit is how long a source has to report a change, or of the end of a
-// fault, whatever has happened before.
+// reportLimit is the time within which a source must report a change or the end of a fault.
 const reportLimit = 2 * time.Minute
 
-// Source runs the suite; open makes a registry of its own for each test, within
-// the bubble of its time.
+// Source runs the suite. Within the synctest bubble of each test, open makes a new registry.
 func Source(t *testing.T, open func(t *testing.T) SourceFixture) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *sourceRig){
 		"everything is reported before the table is synced":      testSynced,
 		"services and their endpoints come and go":               testFollowed,
-		"what cannot be read costs itself":                       testFaults,
-		"all that cannot be read at once costs itself":           testFaultsTogether,
-		"what could never be read may be there":                  testNeverRead,
-		"bad input costs that input":                             testSpoiled,
-		"what changes while away is found, nothing before":       testAway,
-		"a new connection alone confirms":                        testRecheck,
-		"hours in which nothing happens leave nothing":           testIdle,
-		"what comes and goes leaves nothing":                     testChurn,
+		"only an unreadable service is unknown":                  testFaults,
+		"only services that are unreadable together are unknown": testFaultsTogether,
+		"a service that was never readable is unknown":           testNeverRead,
+		"only bad input is skipped":                              testSpoiled,
+		"changes during an outage are found after it":            testAway,
+		"only a new connection confirms":                         testRecheck,
+		"idle hours leak nothing":                                testIdle,
+		"services that come and go leak nothing":                 testChurn,
 		"the work of a change does not grow with what is stored": testWork,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +80,8 @@ func (r *sourceRig) run(t *testing.T) {
 	advance(reportLimit)
 }
 
-// start starts the source, which ends with the test. It asks at moments at which no
-// test changes anything: what happens at one moment has no order.
+// start starts the source, which ends with the test. The source reads at moments at which no test
+// changes anything, because events of the same virtual moment have no order.
 func (r *sourceRig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,7 +104,7 @@ func advance(d time.Duration) {
 
 func hostOf(n, i int) string { return fmt.Sprintf("10.%d.%d.%d", n/250, n%250, i) }
 
-// fill makes a service of two endpoints for each number.
+// fill makes n services of two endpoints each.
 func (r *sourceRig) fill(t *testing.T, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
@@ -116,7 +112,7 @@ func (r *sourceRig) fill(t *testing.T, from, to int) {
 	}
 }
 
-// expect fails the test unless a service is known to be provided by these hosts.
+// expect requires that a service is known to be provided by exactly these hosts.
 func (r *sourceRig) expect(t *testing.T, n int, hosts ...string) {
 	t.Helper()
 	rows, k := r.table.Snapshot()
@@ -171,7 +167,7 @@ func testFollowed(t *testing.T, r *sourceRig) {
 	}
 }
 
-// others fails the test unless the services from a number on are followed.
+// others requires that the services from a number on are followed.
 func (r *sourceRig) others(t *testing.T, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
@@ -190,7 +186,7 @@ func (r *sourceRig) others(t *testing.T, from, to int) {
 	}
 }
 
-// doubted fails the test unless a service is there as it was, or not known.
+// doubted requires that a service is unchanged or unknown.
 func (r *sourceRig) doubted(t *testing.T, n int, fault string) {
 	t.Helper()
 	rows, k := r.table.Snapshot()
@@ -211,7 +207,7 @@ func testFaults(t *testing.T, r *sourceRig) {
 		mend := r.Faults[fault](t, 0)
 		r.others(t, 1, 10)
 		r.doubted(t, 0, fault)
-		advance(6 * time.Minute) // everything is read again meanwhile
+		advance(6 * time.Minute) // everything is reread meanwhile
 		r.doubted(t, 0, fault)
 		mend()
 		r.Set(t, 0, hostOf(0, 1), hostOf(0, 2))
@@ -219,7 +215,7 @@ func testFaults(t *testing.T, r *sourceRig) {
 		r.expect(t, 0, hostOf(0, 1), hostOf(0, 2))
 	}
 	if _, k := r.table.Snapshot(); len(k.Unknown) > 0 {
-		t.Errorf("unknown for ever: %v", k.Unknown)
+		t.Errorf("unknown forever: %v", k.Unknown)
 	}
 }
 
@@ -231,13 +227,13 @@ func testFaultsTogether(t *testing.T, r *sourceRig) {
 	for n, fault := range faults {
 		mends = append(mends, r.Faults[fault](t, n))
 	}
-	r.Recheck() // what was never read over a connection is no better known
+	r.Recheck() // does not help if the service cannot be read over the new connection either
 	r.others(t, len(faults), len(faults)+5)
 	r.mended(t, faults, mends)
 }
 
-// mended ends faults of services, each of which makes its own unknown until then,
-// and waits until all of them are reported as they are.
+// mended ends the faults of services and waits until all of them are reported correctly. Until
+// then each of them is unknown.
 func (r *sourceRig) mended(t *testing.T, faults []string, mends []func()) {
 	t.Helper()
 	for n, fault := range faults {
@@ -251,8 +247,8 @@ func (r *sourceRig) mended(t *testing.T, faults []string, mends []func()) {
 	}
 }
 
-// testNeverRead shows that nobody may conclude from what was unreadable from the
-// start: who holds entries of it, as a bridge that starts anew does, keeps them.
+// testNeverRead requires that a service that was unreadable from the start is unknown, not absent.
+// So a bridge that restarts keeps its entries.
 func testNeverRead(t *testing.T, r *sourceRig) {
 	faults := slices.Sorted(maps.Keys(r.Faults))
 	r.fill(t, 0, len(faults)+10)
@@ -262,10 +258,10 @@ func testNeverRead(t *testing.T, r *sourceRig) {
 	}
 	r.run(t)
 	r.others(t, len(faults), len(faults)+10)
-	r.expect(t, len(faults)+10) // nobody provides it
+	r.expect(t, len(faults)+10) // has no provider
 	r.mended(t, faults, mends)
 	if _, k := r.table.Snapshot(); len(k.Unknown) > 0 {
-		t.Errorf("unknown for ever: %v", k.Unknown)
+		t.Errorf("unknown forever: %v", k.Unknown)
 	}
 }
 
@@ -294,7 +290,7 @@ func testAway(t *testing.T, r *sourceRig) {
 	advance(10 * time.Minute)
 	d := reader.Drain()
 	if d.Stale == nil || len(d.Rows) > 0 {
-		t.Errorf("ten minutes away: stale %v, %d changes", d.Stale, len(d.Rows))
+		t.Errorf("after an outage of ten minutes: stale %v, %d changes", d.Stale, len(d.Rows))
 	}
 	back()
 	advance(reportLimit)
@@ -305,7 +301,7 @@ func testAway(t *testing.T, r *sourceRig) {
 	r.expect(t, 5, hostOf(5, 1))
 	for name, row := range reader.Drain().Rows {
 		if !row.Found {
-			t.Errorf("%s: what was missed is found, not reported", name)
+			t.Errorf("%s: a missed change must be found, not reported", name)
 		}
 	}
 }
@@ -316,23 +312,21 @@ func testRecheck(t *testing.T, r *sourceRig) {
 	advance(time.Hour)
 	_, before := r.table.Snapshot()
 	if before.Dials != 1 {
-		t.Errorf("%d readings count as those of a new connection, of one connection", before.Dials)
+		t.Errorf("%d reads count as reads over a new connection, but there was one connection", before.Dials)
 	}
 	dials := r.Dials()
 	r.Recheck()
 	advance(reportLimit)
 	if _, k := r.table.Snapshot(); k.Dials != before.Dials+1 || k.Stale != nil || r.Dials() <= dials {
-		t.Errorf("asked for once: %d new connections, got %+v", r.Dials()-dials, k)
+		t.Errorf("one recheck made %d new connections; got %+v", r.Dials()-dials, k)
 	}
 }
 
-// Comings is how many goroutines of the process, such as those of the runtime
-// that run finalizers, may come without being a source's. What leaks does so far
-// more often in a test.
-const Comings = 10
+// StrayGoroutines is how many goroutines may start that do not belong to the source, such as the runtime's
+// for finalizers. A leak starts far more of them in a test.
+const StrayGoroutines = 10
 
-// flat fails the test where something costs goroutines or connections, or makes
-// the registry keep more.
+// flat requires that a function leaks no goroutines, connections or objects in the registry.
 func (r *sourceRig) flat(t *testing.T, what func()) {
 	t.Helper()
 	advance(10 * time.Minute)
@@ -344,10 +338,10 @@ func (r *sourceRig) flat(t *testing.T, what func()) {
 	what()
 	advance(10 * time.Minute)
 	if r.Kept != nil && r.Kept() > kept {
-		t.Errorf("the registry keeps %d for us, it kept %d", r.Kept(), kept)
+		t.Errorf("the registry keeps %d objects, before %d", r.Kept(), kept)
 	}
-	if n := runtime.NumGoroutine(); n > goroutines+Comings {
-		t.Errorf("%d goroutines, there were %d", n, goroutines)
+	if n := runtime.NumGoroutine(); n > goroutines+StrayGoroutines {
+		t.Errorf("%d goroutines, before %d", n, goroutines)
 	}
 	if n := r.Dials(); n != dials {
 		t.Errorf("%d new connections", n-dials)
@@ -363,7 +357,7 @@ func testIdle(t *testing.T, r *sourceRig) {
 	var first int
 	r.flat(t, func() {
 		before := r.Requests()
-		advance(30 * time.Minute) // in which everything is read many times
+		advance(30 * time.Minute) // everything is reread many times
 		first = r.Requests() - before
 		advance(Long() - time.Hour)
 		before = r.Requests()
@@ -373,7 +367,7 @@ func testIdle(t *testing.T, r *sourceRig) {
 		}
 	})
 	if d := reader.Drain(); len(d.Rows) > 0 {
-		t.Errorf("%d services changed in hours in which nothing happened", len(d.Rows))
+		t.Errorf("%d services changed in idle hours", len(d.Rows))
 	}
 }
 
@@ -381,7 +375,7 @@ func testChurn(t *testing.T, r *sourceRig) {
 	r.fill(t, 0, 20)
 	r.run(t)
 	r.flat(t, func() {
-		for i := range 2 * Comings {
+		for i := range 2 * StrayGoroutines {
 			r.Set(t, 3, hostOf(3, 1), hostOf(3, 2), hostOf(3, 3+i))
 			r.Set(t, 100+i, hostOf(100+i, 1))
 			advance(30 * time.Second)
@@ -399,7 +393,7 @@ func testWork(t *testing.T, r *sourceRig) {
 		r.Set(t, 0, hostOf(0, 1))
 		advance(reportLimit)
 		least := 0
-		for i := range 5 { // what is read at intervals is not of the change
+		for i := range 5 { // excludes periodic reads
 			before := r.Requests()
 			r.Set(t, 0, hostOf(0, 2+i))
 			advance(500 * time.Millisecond)
@@ -415,11 +409,11 @@ func testWork(t *testing.T, r *sourceRig) {
 	few := cost()
 	r.fill(t, 5, 100)
 	if many := cost(); many > few+2 {
-		t.Errorf("a change costs %d requests beside 100 services, %d beside 5", many, few)
+		t.Errorf("a change takes %d requests with 100 services, %d with 5", many, few)
 	}
 }
 
-// Long returns how much virtual time the tests that look for leaks run for.
+// Long returns the virtual duration of the tests for leaks.
 func Long() time.Duration {
 	if testing.Short() {
 		return 90 * time.Minute

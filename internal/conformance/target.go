@@ -1,6 +1,5 @@
-// Package conformance is what every implementation of registry.Target and of
-// registry.Source has to pass, be it a real registry, a fake of one or a map in
-// memory. It starts no server: fixtures do.
+// Package conformance is the test suite for every implementation of registry.Target and
+// registry.Source: for a real registry, a fake, or a map in memory. Fixtures start the servers.
 package conformance
 
 import (
@@ -11,84 +10,82 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Fixture is an empty registry to try a target on. Entries are made by the
-// fixture, because each format has its own. Numbers name them: group n, entry
-// i in it, variant v of its value; equal numbers make equal entries.
+// Fixture is an empty registry for the tests of a target. The fixture makes the entries, because
+// each format has its own. Entries are identified by numbers: group n, entry i in it, variant v of
+// its value. Equal numbers make equal entries.
 type Fixture struct {
 	Target registry.Target
-	Owner  string // as in registry.Stored.Owner
+	Owner  string // as Stored.Owner reports it
 
 	Group func(n int) registry.Group
 	Entry func(n, i, v int) registry.Entry // with the mark of the owner
 
-	// Foreign makes an entry with the key of Entry(n, i, v) that another
-	// owner has marked; nil where the registry knows no such thing.
+	// Foreign makes an entry with the key of Entry(n, i, v) and the mark of another owner;
+	// nil: the registry has no marks.
 	Foreign func(n, i, v int) registry.Entry
 
-	// Hostile makes an entry of group 0 of which a text is part of the key
-	// and the value.
+	// Hostile makes an entry of group 0 with a text in its key and value.
 	Hostile func(text string) registry.Entry
 
-	// Set and Drop change the registry as another actor does, without
-	// conditions. Drop is nil where nobody else can remove what is ours, Set
-	// too where nobody else can write.
+	// Set and Drop change the registry unconditionally, as another actor does. Drop is nil if
+	// others cannot delete our entries. Set is also nil if others cannot write.
 	Set  func(t *testing.T, e registry.Entry)
 	Drop func(t *testing.T, e registry.Entry)
 
-	// Cut makes the connection end while the next write is in flight, before
-	// its answer; nil where there is none.
+	// Cut ends the connection during the next write, before its answer; nil: there is no
+	// connection.
 	Cut func(t *testing.T)
 
 	session *session
 }
 
-// A session is how often the connection of a target that holds its entries by
-// it was replaced, and for which groups that was made up for.
+// A session counts how often the connection that holds a target's entries was replaced, and how
+// many of the replacements each group was rewritten for.
 type session struct {
-	lost   int
-	madeUp map[int]int // by group
+	lost      int
+	rewritten map[int]int // by group
 }
 
-// Target runs the suite; open makes a registry of its own for each test.
+// Target runs the suite. For each test, open makes a new registry.
 func Target(t *testing.T, open func(t *testing.T) Fixture) {
 	t.Helper()
 	tests := map[string]func(*testing.T, Fixture){
-		"a group that does not exist reads as empty":                 testAbsent,
-		"what is written is what is read, live and ours":             testCreate,
-		"a new value replaces the old one under its key":             testReplace,
-		"what is deleted is gone, and its neighbours stay":           testDelete,
-		"one change creates, replaces and deletes":                   testMixed,
-		"every group that holds an entry is listed":                  testGroups,
-		"a write that is repeated does no harm":                      testRepeat,
-		"what exists is not created again":                           testCreateTwice,
-		"an empty change changes nothing":                            testEmpty,
-		"a large group is written and deleted in one change":         testLarge,
-		"hostile text is kept as it is or refused":                   testHostile,
-		"a call with an ended context fails and changes nothing":     testEnded,
-		"groups are written at the same time":                        testConcurrent,
-		"after a refusal the group reads as it was":                  testRefused,
-		"a refused entry is named, and costs itself alone":           testRefusedAlone,
-		"a group of no known format is refused":                      testUnknownGroup,
-		"entries come in their order, whatever order they went in":   testOrder,
-		"an entry returned to its old value is equal to what it was": testBackAndForth,
+		"a group that does not exist reads as empty":              testAbsent,
+		"a written entry is read back, live and owned":            testCreate,
+		"a new value replaces the old one under its key":          testReplace,
+		"a deleted entry is gone, and its neighbours stay":        testDelete,
+		"one change creates, replaces and deletes":                testMixed,
+		"every group that holds an entry is listed":               testGroups,
+		"a write can be repeated":                                 testRepeat,
+		"an existing entry is not created again":                  testCreateTwice,
+		"an empty change changes nothing":                         testEmpty,
+		"a large group is written and deleted in one change":      testLarge,
+		"hostile text is kept unchanged or rejected":              testHostile,
+		"a call with an ended context fails and changes nothing":  testEnded,
+		"groups are written at the same time":                     testConcurrent,
+		"a rejected change leaves the group unchanged":            testRefused,
+		"a rejected entry is named, and the others are written":   testRefusedOne,
+		"a group of an unknown format is rejected":                testUnknownGroup,
+		"entries are read in order, whatever the order of writes": testOrder,
+		"an entry with its old value is equal to the old entry":   testBackAndForth,
 	}
 	others := map[string]func(*testing.T, Fixture){
-		"entries of others are distinguished and stay":                testForeign,
-		"the key of another's entry is a conflict":                    testForeignKey,
-		"another's entry is not deleted, even if asked":               testForeignDelete,
-		"ours beside another's under one key is seen, and goes alone": testForeignBeside,
+		"foreign entries are distinguished and stay":           testForeign,
+		"the key of a foreign entry is a conflict":             testForeignKey,
+		"a foreign entry is not deleted, even if requested":    testForeignDelete,
+		"own and foreign entries of one key are distinguished": testForeignSameKey,
 	}
 	meddling := map[string]func(*testing.T, Fixture){
-		"a replacement of what has changed is a conflict":         testReplaceChanged,
-		"a replacement of what has gone is a conflict":            testReplaceGone,
-		"a conflict is resolved by reading again":                 testConflictThenRead,
-		"a group that was deleted is written anew":                testGroupDeleted,
-		"what another actor drops is missing in the next reading": testDropped,
+		"replacing a changed entry is a conflict":                       testReplaceChanged,
+		"replacing a deleted entry is a conflict":                       testReplaceGone,
+		"a conflict is resolved by reading again":                       testConflictThenRead,
+		"a deleted group is written again":                              testGroupDeleted,
+		"an entry dropped by another actor is missing in the next read": testDropped,
 	}
 	f := open(t)
 	maps.Copy(tests, capabilityTestsOf(t, f.Target))
 	if f.Cut != nil {
-		tests["a write whose connection ends is written over the next one"] = testCut
+		tests["a write is repeated after its connection ends"] = testCut
 	}
 	if f.Set != nil && f.Foreign != nil {
 		maps.Copy(tests, others)
@@ -99,13 +96,13 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
-			f.session = &session{madeUp: make(map[int]int)}
+			f.session = &session{rewritten: make(map[int]int)}
 			test(t, f)
 		})
 	}
 }
 
-// read returns what a group holds.
+// read returns the entries of a group.
 func (f Fixture) read(t *testing.T, n int) []registry.Stored {
 	t.Helper()
 	held, err := f.Target.Read(t.Context(), f.Group(n))
@@ -115,27 +112,25 @@ func (f Fixture) read(t *testing.T, n int) []registry.Stored {
 	return held
 }
 
-// write brings a group from what it holds to exactly these entries of ours.
+// write changes a group so that these are exactly its own entries.
 func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
 	change := f.change(f.read(t, n), n, want...)
 	if change.Empty() {
-		return // nobody would call for that
+		return // the engine never writes an empty change
 	}
 	if err := f.Target.Write(t.Context(), change); err != nil {
 		t.Fatalf("write group %d: %v", n, err)
 	}
 }
 
-// change returns how a group comes from what it holds to exactly these entries of
-// ours.
+// change returns the change after which these are exactly the own entries of a group.
 func (f Fixture) change(held []registry.Stored, n int, want ...registry.Entry) registry.Change {
 	ours := slices.DeleteFunc(slices.Clone(held), func(h registry.Stored) bool { return h.Owner != f.Owner })
 	return Change(f.Group(n), ours, want)
 }
 
-// Change returns how a group comes from what it holds, all of it ours, to exactly
-// these entries.
+// Change returns the change from the stored entries, all of them owned, to exactly these entries.
 func Change(group registry.Group, held []registry.Stored, want []registry.Entry) registry.Change {
 	c := registry.Change{Group: group, Want: registry.Sorted(want)}
 	old := make(map[string]registry.Stored)
@@ -160,7 +155,7 @@ func Change(group registry.Group, held []registry.Stored, want []registry.Entry)
 	return c
 }
 
-// entries makes entries i in from..to-1 of a group, variant v.
+// entries makes the entries from to to-1 of a group, in variant v.
 func (f Fixture) entries(n, from, to, v int) []registry.Entry {
 	var out []registry.Entry
 	for i := from; i < to; i++ {
@@ -169,8 +164,8 @@ func (f Fixture) entries(n, from, to, v int) []registry.Entry {
 	return out
 }
 
-// again writes once more what a group has to hold where the connection was
-// replaced since, as registry.Capabilities.Lost asks its caller to.
+// again rewrites the entries of a group if the connection was replaced since, as the contract of
+// registry.Capabilities.Lost requires.
 func (f Fixture) again(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
 	select {
@@ -178,13 +173,13 @@ func (f Fixture) again(t *testing.T, n int, want ...registry.Entry) {
 		f.session.lost++
 	default:
 	}
-	if f.session.madeUp[n] != f.session.lost {
-		f.session.madeUp[n] = f.session.lost
+	if f.session.rewritten[n] != f.session.lost {
+		f.session.rewritten[n] = f.session.lost
 		f.write(t, n, want...)
 	}
 }
 
-// expect compares what a group holds of ours with what it should.
+// expect requires that these are exactly the own entries of a group.
 func (f Fixture) expect(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
 	f.again(t, n, want...)

@@ -8,46 +8,46 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// WatchedFixture is an empty registry to try a target with a registry.Watcher on.
+// WatchedFixture is an empty registry for the tests of a target that has a registry.Watcher.
 type WatchedFixture struct {
 	Target  registry.Target
 	Entries []registry.Entry // of one group, with the mark of the owner
 
-	// Disturb changes what the group holds as another actor does.
+	// Disturb changes the group, as another actor does.
 	Disturb func(t *testing.T)
 }
 
-// watchTime is what may pass on a busy machine until a change is reported.
+// watchTime is the time within which a change must be reported, even on a busy machine.
 const watchTime = 30 * time.Second
 
-// Watched runs the suite of targets that report what others do; open makes a registry of
-// its own for each test. Whichever way a group came to be, it is watched from its first
-// write on as the engine calls the target.
+// Watched runs the suite for targets that report changes of others. For each test, open makes a new
+// registry. The suite calls the target as the engine does: a group must be watched from its first
+// write, however it became known.
 func Watched(t *testing.T, open func(t *testing.T) WatchedFixture) {
 	t.Helper()
 	for name, prepare := range map[string]func(*testing.T, WatchedFixture){
-		"a group that was written and is read back": func(t *testing.T, f WatchedFixture) {
+		"a group that is read after a write": func(t *testing.T, f WatchedFixture) {
 			f.write(t)
 			f.watch(t)
 		},
-		"a group that was listed, and read from that list": func(t *testing.T, f WatchedFixture) {
+		"a group that is read from a list": func(t *testing.T, f WatchedFixture) {
 			f.write(t)
 			f.list(t)
 			f.watch(t)
 		},
-		"a group that is watched already and is listed once more": func(t *testing.T, f WatchedFixture) {
+		"a watched group that is listed again": func(t *testing.T, f WatchedFixture) {
 			f.write(t)
 			f.watch(t)
 			f.list(t)
 		},
-		"a group that was watched before it was written": func(t *testing.T, f WatchedFixture) {
+		"a group that is watched before its first write": func(t *testing.T, f WatchedFixture) {
 			f.watch(t)
 			f.write(t)
 			if f.Target.Capabilities().VerifyAfter > 0 {
 				f.watch(t)
 			}
 		},
-		"a group that was read without a watch": func(t *testing.T, f WatchedFixture) {
+		"a group that is read without a watch": func(t *testing.T, f WatchedFixture) {
 			f.write(t)
 			f.watch(t)
 			if _, err := f.Target.Read(t.Context(), f.Entries[0].Group); err != nil {
@@ -92,7 +92,7 @@ func (f WatchedFixture) watch(t *testing.T) []registry.Stored {
 	return held
 }
 
-// awaitDisturbed waits until the group is reported and does not read as it was written.
+// awaitDisturbed waits until a change of the group is reported and read.
 func (f WatchedFixture) awaitDisturbed(t *testing.T) {
 	t.Helper()
 	want, watcher := registry.Sorted(f.Entries), f.Target.Capabilities().Watcher
@@ -101,7 +101,7 @@ func (f WatchedFixture) awaitDisturbed(t *testing.T) {
 	for {
 		select {
 		case <-timer.C:
-			t.Fatalf("what another did is not reported within %v", watchTime)
+			t.Fatalf("a change by another actor is not reported within %v", watchTime)
 		case <-watcher.Changed():
 		}
 		if !slices.Contains(watcher.Changes(), f.Entries[0].Group) {

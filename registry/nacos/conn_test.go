@@ -169,7 +169,7 @@ func TestClient_Reconnects(t *testing.T) {
 		for range 100 {
 			turn()
 		}
-		if after := turn(); after > before+conformance.Comings {
+		if after := turn(); after > before+conformance.StrayGoroutines {
 			t.Errorf("%d goroutines after a hundred reconnects, want about %d", after, before)
 		}
 		if n := r.server.Connections(); n != 1 {

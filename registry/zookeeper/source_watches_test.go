@@ -39,7 +39,7 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 		if after > watches+spare {
 			t.Errorf("watches = %d, want about %d as before", after, watches)
 		}
-		if n := runtime.NumGoroutine(); n > goroutines+conformance.Comings {
+		if n := runtime.NumGoroutine(); n > goroutines+conformance.StrayGoroutines {
 			t.Errorf("goroutines = %d, want about %d as before", n, goroutines)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package plugin is what every adapter of an RPC framework and every backend of
-// the client has to pass. It calls no framework: the adapter under test does.
+// Package plugin is the test suite for every adapter of an RPC framework and every backend of the
+// client. Only the adapter under test calls the framework.
 package plugin
 
 import (
@@ -13,48 +13,47 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// Adapter is what Adapters tries: how a framework looks a name up.
+// Adapter looks up a name through a framework.
 type Adapter struct {
-	// Follow has the framework look a name up over a client, and begin to follow
-	// it where it can.
+	// Follow makes the framework look up a name through a client and, if it can, follow it.
 	Follow func(t testing.TB, r client.Registry, name string) Following
 }
 
 // Following is a name that a framework follows.
 type Following interface {
-	// Found returns what the framework was sent last, one for each address that it
-	// would call, or why it knows nothing. It is asked again and again.
+	// Found returns the addresses that the framework received last and would call, or why it
+	// has none. It is called repeatedly.
 	Found() ([]Found, error)
 
-	// Spoil overwrites in place whatever the framework was sent last, as one does
-	// that sorts its list.
+	// Spoil overwrites the last list of the framework in place, as a framework does that sorts
+	// it.
 	Spoil()
 
-	// Stop ends it. It may be called twice.
+	// Stop stops following. It may be called twice.
 	Stop()
 }
 
-// Found is an address as a framework is notified of it.
+// Found is an address as a framework receives it.
 type Found struct {
 	Address string // host:port
-	Weight  int    // 0: the framework gets none
+	Weight  int    // 0: the framework receives none
 }
 
-// Adapters tries what every framework relies on: one address is reported once
-// whatever it provides, weights are those of the registry and 0 is one, an outage and names
-// that nobody provides remove nothing, what one reader does to its list
-// concerns no other, and nothing waits for a reader.
+// Adapters tests what every framework relies on. Each address is reported once, whatever it
+// provides. Weights are those of the registry, including 0. Outages and names without providers
+// remove nothing. A reader may change its list without an effect on others, and nothing waits for a
+// reader.
 func Adapters(t *testing.T, a Adapter) {
 	t.Helper()
 	for name, try := range map[string]func(testing.TB, *trial){
 		"an address that provides several interfaces is reported once": addressOnce,
 		"weights are those of the registry":                            weights,
 		"a weight of 0 gets no calls while there are others":           zeroWeight,
-		"an outage leaves what was found, whatever else is asked":      outage,
-		"what goes is reported, the last too":                          goes,
-		"what one reader does to its list concerns no other":           spoiled,
-		"stop waits for no reader, twice":                              stops,
-		"a name that nobody provides is followed until it is there":    appears,
+		"an outage keeps found addresses, whatever else is looked up":  outage,
+		"each removal is reported, even of the last address":           goes,
+		"a reader may change its list without an effect on others":     spoiled,
+		"stop does not wait for a reader, and may be repeated":         stops,
+		"a name without providers is followed until there is one":      appears,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := clientfake.New()
@@ -63,8 +62,7 @@ func Adapters(t *testing.T, a Adapter) {
 	}
 }
 
-// trial is an adapter with a registry, somebody who provides and somebody who
-// consumes.
+// trial is an adapter with a registry, a provider and a consumer.
 type trial struct {
 	Adapter
 	registry            *clientfake.Registry
@@ -98,11 +96,10 @@ func (x *trial) follow(t testing.TB, name string) Following {
 	return f
 }
 
-// await waits until a framework has found these addresses and no others, each
-// once.
+// await waits until a framework has found exactly these addresses, each once.
 func await(t testing.TB, f Following, want ...string) []Found {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute) // of a test that fails
+	deadline := time.Now().Add(time.Minute) // for a failing test
 	for {
 		found, err := f.Found()
 		got := make([]string, 0, len(found))
@@ -166,12 +163,12 @@ func outage(t testing.TB, x *trial) {
 			t.Fatal(err)
 		}
 		if s.Err != nil {
-			break // it is known to be away
+			break // the outage is detected
 		}
 	}
 	other := x.follow(t, "nobody")
 	if _, err := other.Found(); err == nil {
-		t.Log("a name of which nothing is known is reported as empty") // frameworks that cannot report it otherwise
+		t.Log("an unknown name is reported as empty") // by frameworks that cannot report an error
 	}
 	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
 	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")
@@ -211,7 +208,7 @@ func stops(t testing.TB, x *trial) {
 		select {
 		case <-ended:
 		case <-time.NewTimer(time.Minute).C:
-			t.Errorf("following %s does not end while nobody reads", name)
+			t.Errorf("following %s does not end without a reader", name)
 		}
 	}
 }
@@ -219,7 +216,7 @@ func stops(t testing.TB, x *trial) {
 func appears(t testing.TB, x *trial) {
 	f := x.follow(t, adapted)
 	if found, _ := f.Found(); len(found) != 0 {
-		t.Errorf("found %v before anybody was there", found)
+		t.Errorf("found %v before there was a provider", found)
 	}
 	x.provide(t, instance(1))
 	await(t, f, "10.0.0.1:8080")

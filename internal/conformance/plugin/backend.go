@@ -11,26 +11,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// World is a registry with a method to break it, for Backends. All functions but
-// Member may be nil, where there is nothing to do.
+// World is a registry for Backends. All functions except Member may be nil.
 type World struct {
-	// Member returns the client of one more process.
+	// Member returns the client of a further process.
 	Member func(t testing.TB, identity string, o client.Options) *client.Client
 
-	// Runs says at which ports of 127.0.0.1 the instances of an application run:
-	// what Kubernetes reports to a mesh.
+	// Runs sets the ports of 127.0.0.1 at which the instances of an application run, as
+	// Kubernetes reports them to a mesh.
 	Runs func(t testing.TB, application string, ports ...int)
 
 	Break func(t testing.TB) // makes the registry unreachable
-	Heal  func(t testing.TB) // ends that; what was there may have to be published anew
+	Heal  func(t testing.TB) // ends the outage; instances may have to be published again
 
 	// Identities is set where each live process must have an identity of its own.
 	Identities bool
 }
 
-// Backends tries a client over a registry: what is provided is found under each
-// of its names until it is withdrawn, a name that nobody provides is empty and
-// no error, and an outage leaves what was known and reports nothing else.
+// Backends tests a client of a registry. An instance is found under each of its names until it is
+// withdrawn. A name without providers is empty and not an error. An outage keeps the known
+// instances.
 func Backends(t *testing.T, w World) {
 	t.Helper()
 	x := &backends{World: w}
@@ -39,12 +38,12 @@ func Backends(t *testing.T, w World) {
 		name string
 		try  func(testing.TB, *client.Client)
 	}{
-		{"what is provided is found under each of its interfaces, and gone once it is withdrawn", x.provided},
-		{"interfaces that are registered one by one add up", x.addUp},
-		{"what nobody provides is empty, and no error", x.empty},
-		{"what a process provided goes with it", x.closed},
-		{"another live process of the same identity gets an error, and both stay", x.duplicates},
-		{"an outage leaves what was known, and it is current again after it", x.outage},
+		{"an instance is found under each of its interfaces until it is withdrawn", x.provided},
+		{"interfaces that are registered one by one accumulate", x.addUp},
+		{"a name without providers is empty, and not an error", x.empty},
+		{"instances disappear with their process", x.closed},
+		{"two live processes of one identity get an error, and both stay", x.duplicates},
+		{"an outage keeps known instances, which are current after it", x.outage},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.try(t, consumer) })
 	}
@@ -55,8 +54,7 @@ type backends struct {
 	ports int
 }
 
-// port returns a port that no other instance of the suite has: nothing listens
-// there.
+// port returns a port that no other instance of the suite uses. Nothing listens on it.
 func (x *backends) port() int {
 	x.ports++
 	return 20000 + x.ports
@@ -69,10 +67,10 @@ func (x *backends) member(t testing.TB, identity string) *client.Client {
 	return c
 }
 
-// instance returns one that runs at a port of its own and provides interfaces.
+// instance returns an instance with its own port that provides interfaces.
 func (x *backends) instance(t testing.TB, application string, interfaces ...string) client.Instance {
 	t.Helper()
-	i := client.Instance{Application: application, Host: "127.0.0.1", Port: uint16(x.port()), Protocol: "grpc"} //nolint:gosec // it is small
+	i := client.Instance{Application: application, Host: "127.0.0.1", Port: uint16(x.port()), Protocol: "grpc"} //nolint:gosec // small
 	for _, name := range interfaces {
 		i.Interfaces = append(i.Interfaces, client.Interface{Name: name})
 	}
@@ -87,11 +85,10 @@ func (x *backends) runs(t testing.TB, application string, ports ...int) {
 	}
 }
 
-// patience bounds a test that fails; the machine may be busy.
+// patience bounds a failing test on a busy machine.
 const patience = 2 * time.Minute
 
-// sees waits until a name leads to these instances and no others, and that is
-// current.
+// sees waits until the current answer for a name is exactly these instances.
 func sees(t testing.TB, c *client.Client, q client.Query, want ...client.Instance) {
 	t.Helper()
 	addresses := make([]string, 0, len(want))
@@ -146,7 +143,7 @@ func (x *backends) provided(t testing.TB, consumer *client.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := provider.WaitVisible(ctx, one); err != nil {
-		t.Errorf("it is seen by another, and not by its own process: %v", err)
+		t.Errorf("another process sees it, but not its own process: %v", err)
 	}
 	if err := provider.Deregister(ctx, one); err != nil {
 		t.Errorf("withdrawn: %v", err)
@@ -185,7 +182,7 @@ func (x *backends) closed(t testing.TB, consumer *client.Client) {
 	if err := provider.Close(); err != nil {
 		t.Error(err)
 	}
-	x.runs(t, "closed") // nowhere: with the process its pod ends, which a mesh goes by
+	x.runs(t, "closed") // nowhere: the pod ends with the process, and a mesh shows pods
 	sees(t, consumer, interfaceNamed("api.Closed"))
 }
 
@@ -206,7 +203,7 @@ func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 	deadline := time.Now().Add(patience)
 	for !errors.Is(two.Status().Problem(), client.ErrConflict) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the second one says %v; want %v", two.Status().Problem(), client.ErrConflict)
+			t.Fatalf("the second process reports %v; want %v", two.Status().Problem(), client.ErrConflict)
 		}
 		<-time.NewTimer(50 * time.Millisecond).C
 	}
@@ -223,11 +220,11 @@ func (x *backends) outage(t testing.TB, consumer *client.Client) {
 		t.Fatal(err)
 	}
 	known := interfaceNamed("api.Outlasts")
-	w := consumer.Watch(known) // what is watched is kept
+	w := consumer.Watch(known) // a watched answer is kept
 	defer w.Stop()
 	sees(t, consumer, known, one)
 	x.Break(t)
-	until(t, consumer, known, "the last answer, and that the registry is away", func(s client.Snapshot) bool {
+	until(t, consumer, known, "the last answer, and an unreachable registry", func(s client.Snapshot) bool {
 		if !slices.Equal(found(s), []string{one.Address()}) {
 			t.Fatalf("during the outage it finds %v, %v", found(s), s.Err)
 		}
@@ -237,13 +234,13 @@ func (x *backends) outage(t testing.TB, consumer *client.Client) {
 	defer cancel()
 	s, err := consumer.Resolve(ctx, interfaceNamed("api.Later"))
 	if err == nil {
-		err = s.Err // of a registry that reported everything before
+		err = s.Err // a registry that had reported everything answers
 	}
 	if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrPending) {
-		t.Errorf("a name that was never asked for: %v, %v", found(s), err)
+		t.Errorf("a name that was never requested: %v, %v", found(s), err)
 	}
 	if s, err := consumer.Resolve(t.Context(), known); err != nil || !slices.Equal(found(s), []string{one.Address()}) {
-		t.Errorf("after another name was asked for it finds %v, %v", found(s), err)
+		t.Errorf("after another name was requested it finds %v, %v", found(s), err)
 	}
 	x.Heal(t)
 	sees(t, consumer, known, one)
