@@ -31,30 +31,6 @@ func (s *Server) Send(p Push) {
 	s.deliver(p)
 }
 
-// Remove drops services with their names, as a server does that cleans up; the
-// subscribers receive that nothing is left.
-func (s *Server) Remove(services ...Service) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sv := range services {
-		sv = sv.public()
-		delete(s.services, sv)
-		delete(s.shadow, sv)
-		s.notify(sv)
-	}
-}
-
-// Edit changes instances of a service as an operator does in the console, and
-// notifies its subscribers. As with a real server it stays beside whatever is
-// published later; nil withdraws it.
-func (s *Server) Edit(sv Service, change func(*model.Instance)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sv = sv.public()
-	s.edits[sv] = change
-	s.notify(sv)
-}
-
 // Subscriptions returns how many services are subscribed, over all clients.
 func (s *Server) Subscriptions() int {
 	s.mu.Lock()
@@ -107,18 +83,4 @@ func (s *Server) deliver(p Push) {
 			c.push("NotifySubscriberRequest", body)
 		}()
 	}
-}
-
-// Protect gives a service a protection threshold, and notifies its subscribers.
-func (s *Server) Protect(sv Service, threshold float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sv = sv.public()
-	s.thresholds[sv] = threshold
-	s.notify(sv)
-}
-
-// selected returns the instances that an answer is about.
-func selected(hosts []model.Instance, healthyOnly bool) []model.Instance {
-	return slices.DeleteFunc(slices.Clone(hosts), func(i model.Instance) bool { return !i.Enable || healthyOnly && !i.Healthy })
 }
