@@ -161,7 +161,7 @@ func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids 
 	if err != nil {
 		return err
 	}
-	if client.Owner == "" && o.Address == "" {
+	if running.Owner == "" && o.Address == "" {
 		return usage("%s does not name the owner of the bridge; set --owner or --admin", c.file)
 	}
 	made := []admin.Decision{}
