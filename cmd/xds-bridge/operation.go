@@ -74,7 +74,7 @@ func adoptCommand(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "your own entries that no key of ownerKeyFile signed")
 	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false,
 		"entries without a mark that are equal to what the bridge would write")
-	return operationCommand(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*operation.Result, error) {
+	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) {
 		return c.program().Adopt(ctx, o)
 	})
 }
@@ -92,7 +92,7 @@ func purgeCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the entries: its name, or mark: and its mark as shown")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only entries of this bridge: its name, or its mark as holds shows it")
-	return operationCommand(c, cmd, &o.OperationOptions, "delete", func(ctx context.Context) (*operation.Result, error) {
+	return operationCommand(c, cmd, &o.Options, "delete", func(ctx context.Context) (*operation.Result, error) {
 		return c.program().Purge(ctx, o)
 	})
 }
@@ -109,7 +109,7 @@ func releaseCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Owner, "owner", "",
 		"the owner of the entries: its name, or mark: and its mark as shown; required")
-	return operationCommand(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*operation.Result, error) {
+	return operationCommand(c, cmd, &o.Options, "do it", func(ctx context.Context) (*operation.Result, error) {
 		return c.program().Release(ctx, o)
 	})
 }

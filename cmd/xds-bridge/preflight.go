@@ -49,7 +49,7 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 
 // sameFailure reports whether a registry was unreachable for the same cause in two roles.
 func sameFailure(a, b preflight.Finding) bool {
-	return a.Away && b.Away && a.Registry == b.Registry && a.Fix == b.Fix &&
+	return a.Unreachable && b.Unreachable && a.Registry == b.Registry && a.Fix == b.Fix &&
 		(strings.HasSuffix(a.Detail, b.Detail) || strings.HasSuffix(b.Detail, a.Detail))
 }
 
