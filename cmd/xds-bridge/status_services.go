@@ -56,7 +56,7 @@ func (f serviceFilter) apply(d admin.Document) (admin.Document, error) {
 }
 
 func (f serviceFilter) loop(l bridge.Status) bridge.Status {
-	l.Services = kept(l.Services, func(s bridge.ServiceStatus) bool {
+	l.Services = filtered(l.Services, func(s bridge.ServiceStatus) bool {
 		return (f.bridge == "" || s.Bridge == f.bridge) &&
 			(len(f.reasons) == 0 || slices.Contains(f.reasons, string(s.Reason)))
 	})
@@ -86,8 +86,8 @@ func (f serviceFilter) listed(all []bridge.ServiceStatus) (list []bridge.Service
 	return list[:most], len(list) - most
 }
 
-// kept returns a new slice of the elements for which keep returns true.
-func kept[T any](all []T, keep func(T) bool) []T {
+// filtered returns a new slice of the elements for which keep returns true.
+func filtered[T any](all []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !keep(x) })
 }
 
@@ -119,13 +119,12 @@ func printUndecided(t *terminal, d admin.Document, f serviceFilter) {
 
 // printRegistered warns of services whose addresses register themselves under other names.
 func printRegistered(t *terminal, l bridge.Status) {
-	all := kept(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
-	for _, s := range all[:min(len(all), shownEntries)] {
-		t.warn("%s in %s: %s", s.Service, l.Target, s.Warning())
-	}
-	if more := len(all) - shownEntries; more > 0 {
-		services := registry.Counted(more, "more service", "more services")
-		t.warn("%s in %s with addresses that register themselves under other names; see status -o json", services, l.Target)
+	all := filtered(l.Services, func(s bridge.ServiceStatus) bool { return s.Warning() != "" })
+	more := warnEach(t, all, func(s bridge.ServiceStatus) string {
+		return fmt.Sprintf("%s in %s: %s", s.Service, l.Target, s.Warning())
+	})
+	if more != "" {
+		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", more, l.Target)
 	}
 }
 
@@ -147,8 +146,7 @@ func warnEach(t *terminal, all []bridge.ServiceStatus, line func(bridge.ServiceS
 		t.warn("%s", line(s))
 	}
 	if more := len(all) - shownEntries; more > 0 {
-		services := registry.Counted(more, "more service", "more services")
-		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, services)
+		return registry.Counted(more, "more service", "more services")
 	}
 	return ""
 }
