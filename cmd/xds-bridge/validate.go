@@ -78,7 +78,7 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 		return errs, config.Errors{}
 	}
 	errs = config.Errors{}
-	if wrong := app.CheckFiles(cfg); !skip && len(wrong) > 0 {
+	if wrong := kind.CheckFiles(cfg); !skip && len(wrong) > 0 {
 		c.remark("%s names files that are missing or invalid on this machine; "+
 			"if they are on another machine, set --skip-files", file)
 		errs = append(errs, wrong...)
