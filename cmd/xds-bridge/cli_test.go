@@ -53,7 +53,7 @@ func TestWrongUsage(t *testing.T) {
 		"run now":                                `accepts no argument, found "now"`,
 		"why":                                    "requires one service, found 0 arguments",
 		"plan -o yaml":                           `must be text or json (got "yaml")`,
-		"validate --color pink":                  `--color "pink"`,
+		"validate --color pink":                  `--color must be auto, always or never (got "pink")`,
 		"run --log-level loud -f " + smallest:    `--log-level "loud"`,
 		"run --log-format xml -f " + smallest:    `--log-format "xml"`,
 		"status --admin 10.0.0.1:9901":           "only loopback is accepted",
@@ -101,7 +101,7 @@ func TestFlags_Environment(t *testing.T) {
 	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": "/none.yaml"}, "validate", "-f", smallest).want(t, exitOK)
 	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "json"}, "version").want(t, exitOK, `"version":`)
 	doIn(t, map[string]string{"XDS_BRIDGE_VERSION": "1.2", "XDS_BRIDGE_YES": "true"}, "--check", "-f", smallest).want(t, exitOK, "valid")
-	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "xml"}, "version").want(t, exitUsage, "environment variable XDS_BRIDGE_OUTPUT", "no form")
+	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "xml"}, "version").want(t, exitUsage, "environment variable XDS_BRIDGE_OUTPUT", "must be text or json")
 }
 
 // What is done is said on the command line alone: nobody inherits it unseen.

@@ -43,7 +43,7 @@ func TestClient_InvalidFile(t *testing.T) {
 	if byDefault.code != exitOK {
 		byDefault.want(t, exitUnreachable, "9902")
 	}
-	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "admin.address, and not telemetry.address")
+	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "admin.address instead of telemetry.address")
 	do(t, "status", "-f", file, "--timeout", "5").want(t, exitUsage, `"5"`, "add a unit, as in 5s")
 	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
 }

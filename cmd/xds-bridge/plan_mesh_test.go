@@ -68,7 +68,7 @@ log: { format: json, level: debug }
 		w.zk.Delete(strings.TrimSuffix(parent(n), "/"))
 	}
 	held := do(t, "plan", "-f", file)
-	held.want(t, exitFindings, "held", "kept for now: waiting: it goes with the last entry beside it")
+	held.want(t, exitFindings, "held", "kept for now: waiting: it is deleted with the last other entry of its group")
 	if strings.Contains(held.out, "kept for now: : ") {
 		t.Error("an entry stays without a reason")
 	}

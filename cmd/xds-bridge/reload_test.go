@@ -43,7 +43,7 @@ func TestReload_InvalidFile(t *testing.T) {
 	isInSync(t, file)
 	w.config(fileOptions{bridge: quick + ", polcy: sync", file: "nonsense: 1\n"})
 	do(t, "validate", "-f", file).want(t, exitUsage)
-	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "continues")
+	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "the previous one remains in use")
 	_, metrics := r.probe(t, "/metrics")
 	for place, text := range map[string]string{"metrics": metrics, "log": r.log.String(), "events": do(t, "events", "--admin", "unix:"+w.dir+"/a").out} {
 		want := map[string]string{"metrics": "xdsbridge_config_last_reload_successful 0", "log": `"level":"ERROR","msg":"configuration refused`, "events": "was refused"}[place]
@@ -55,7 +55,7 @@ func TestReload_InvalidFile(t *testing.T) {
 	if last := lastReload(t, file); last.OK || len(last.Errors) != 2 {
 		t.Errorf("status: %+v", last)
 	}
-	do(t, "status", "-f", file).want(t, exitFindings, "process reload-refused", "was refused", "polcy")
+	do(t, "status", "-f", file).want(t, exitFindings, "process reload-refused", "was rejected", "polcy")
 	w.offer(orders, "10.0.0.1", "10.0.0.7")
 	eventually(t, "the old configuration still works", func() bool {
 		return slices.ContainsFunc(w.providers("api.Orders"), func(n string) bool { return strings.Contains(n, "10.0.0.7") })

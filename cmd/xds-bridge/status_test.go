@@ -124,7 +124,7 @@ func TestStatus_Filters(t *testing.T) {
 func TestStatus_UnknownFilters(t *testing.T) {
 	t.Parallel()
 	d := manyServices()
-	if _, err := (serviceFilter{bridge: "c"}).apply(d); err == nil || !strings.Contains(err.Error(), "there are a, b") {
+	if _, err := (serviceFilter{bridge: "c"}).apply(d); err == nil || !strings.Contains(err.Error(), "want one of a, b") {
 		t.Errorf("an unknown bridge: %v", err)
 	}
 	d.Loops = append(d.Loops, bridge.Status{Target: "silent", LastError: "it does not answer"})

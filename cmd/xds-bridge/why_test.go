@@ -180,7 +180,7 @@ func TestStatus_ConflictsPerService(t *testing.T) {
 	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
 		t.Errorf("each is listed: %s", said)
 	}
-	do(t, "events", "-f", file).want(t, exitOK, "; ends when the other entry is gone and the source has left the address out once")
+	do(t, "events", "-f", file).want(t, exitOK, "; ends once the other entry is deleted and the source has omitted the address")
 	do(t, "events", "--after", "100000", "-f", file).want(t, exitOK, "There are no events after event 100000.")
 	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
 		t.Errorf("each is not listed once: %s", why)
