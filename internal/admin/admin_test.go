@@ -23,7 +23,7 @@ import (
 
 var _ admin.Loop = (*bridge.Loop)(nil)
 
-// loop is a bridge.Loop as the package sees it.
+// loop is a fake Loop.
 type loop struct {
 	mu      sync.Mutex
 	st      bridge.Status
@@ -32,7 +32,7 @@ type loop struct {
 	refuse  error
 }
 
-// counts returns the counts of what a status lists.
+// counts returns the lengths of the lists of a status.
 func counts(st bridge.Status) bridge.Counts {
 	c := bridge.Counts{Services: len(st.Services), Conflicts: len(st.Conflicts)}
 	for _, h := range st.Holds {
@@ -170,11 +170,11 @@ func TestProbes(t *testing.T) {
 		l.set(func(l *loop) { l.st.Listed = false; l.st.LastError = "zookeeper is away" })
 		expect(200, "readyz check passed")
 		if w := call(probes, "GET", "/readyz"); w.Body.String() != "ok\n" {
-			t.Errorf("GET /readyz = %q, want ok alone", w.Body)
+			t.Errorf("GET /readyz = %q, want only ok", w.Body)
 		}
 	})
 
-	t.Run("live fails only for a loop that is silent for a minute, whatever its peers do", func(t *testing.T) {
+	t.Run("live fails only for a loop that is silent for a minute, whatever the others do", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &loop{st: bridge.Status{LastError: "zookeeper is away"}}
 			s := server(t, registry.NewTable(), l)
@@ -207,7 +207,7 @@ func TestProbes(t *testing.T) {
 		})
 	})
 
-	t.Run("started once its loops run, without regard to peers", func(t *testing.T) {
+	t.Run("started once its loops run, whatever its registries do", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &loop{stuck: true}
 			probes := server(t, registry.NewTable(), l).Telemetry()
@@ -287,7 +287,7 @@ func TestStatus(t *testing.T) {
 		})
 	}
 
-	t.Run("a service that its source knows no more is found by all three, in parents and in services", func(t *testing.T) {
+	t.Run("a service that its source no longer reports is found by its host, interface and service key", func(t *testing.T) {
 		for group, queries := range map[string][]string{
 			"api.Gone":                  {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
 			"providers:api.Gone:1.0.0:": {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
@@ -309,7 +309,7 @@ func TestStatus(t *testing.T) {
 		}
 	})
 
-	t.Run("a service that nobody knows is not found", func(t *testing.T) {
+	t.Run("an unknown service is not found", func(t *testing.T) {
 		w := call(api, "GET", "/api/v1/services/none")
 		if w.Code != 404 || !strings.Contains(decode[admin.Problem](t, w).Error, "fqdn:port") {
 			t.Errorf("why of an unknown service = %d %s, want 404 with how to name one", w.Code, w.Body)
@@ -326,8 +326,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestStatus_SilentLoops shows that many loops which do not answer delay an answer by as
-// much as one of them, and that a hold of another loop can be decided meanwhile.
+// TestStatus_SilentLoops shows that many silent loops delay an answer no longer than one,
+// and that a hold of another loop can still be approved.
 func TestStatus_SilentLoops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// A file that is not a socket refuses a connection as a dead socket does.
+// A connection to a file that is not a socket is refused, as to a stale socket.
 func TestListen_StaleSocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {

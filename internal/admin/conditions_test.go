@@ -15,15 +15,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// inSync is a loop to which nothing is left to do.
+// inSync returns the status of a loop that is in sync.
 func inSync() bridge.Status {
 	return bridge.Status{Listed: true, Bridges: []bridge.BridgeStatus{{
 		Name: "b", Synced: true, Entries: 1, Services: 1, Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 1},
 	}}}
 }
 
-// TestConditions: whatever keeps a bridge from being in sync is a condition, and
-// where there is none it is.
+// TestConditions shows that each problem is a condition, and that a bridge without
+// conditions is in sync.
 func TestConditions(t *testing.T) {
 	reason := func(r bridge.Reason) func(*bridge.Status) {
 		return func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{r: 1} }
@@ -137,7 +137,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestConditions_Syncing: of what no group waits for a service is counted.
+// TestConditions_Syncing shows that the detail counts due groups or, without any, services.
 func TestConditions_Syncing(t *testing.T) {
 	for want, tt := range map[string]func(*bridge.Status){
 		"3 groups are due":           func(st *bridge.Status) { st.Queue = 3 },
@@ -155,7 +155,7 @@ func TestConditions_Syncing(t *testing.T) {
 	}
 }
 
-// An idle bridge says what its services lack, by the words of what looked at them.
+// TestConditions_Idle shows that the detail repeats why a service has no entries.
 func TestConditions_Idle(t *testing.T) {
 	t.Parallel()
 	st := inSync()
@@ -171,8 +171,8 @@ func TestConditions_Idle(t *testing.T) {
 	}
 }
 
-// TestConditions_Reported: each that lasts has an event and a line in the log as it begins
-// and as it ends; one that is gone at the next look has none.
+// TestConditions_Reported shows that the begin and the end of a condition are an event and a
+// log line, unless the condition ends before the second check.
 func TestConditions_Reported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
@@ -226,8 +226,8 @@ func TestConditions_Reported(t *testing.T) {
 	})
 }
 
-// TestConditions_Partial: what ends by itself at a known time
-// keeps nothing from being in sync.
+// TestConditions_Partial shows that a condition with a known end does not count against
+// being in sync.
 func TestConditions_Partial(t *testing.T) {
 	until := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for want, tt := range map[string]struct {
@@ -261,7 +261,7 @@ func TestConditions_Partial(t *testing.T) {
 	}
 }
 
-// TestConditions_Continue: one that lasts is reported again each day.
+// TestConditions_Continue shows that a condition that lasts is reported again each day.
 func TestConditions_Continue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st, events := inSync(), &admin.Events{}
@@ -293,7 +293,7 @@ func TestConditions_Continue(t *testing.T) {
 	})
 }
 
-// TestConditions_Counted: a number and its noun agree.
+// TestConditions_Counted shows that a noun agrees with its number.
 func TestConditions_Counted(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{

@@ -9,8 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A registry that says nothing for a day, because nothing changes, was heard
-// all the time while it is connected.
+// A connected registry without changes for a day still has a recent contact.
 func TestLastContact(t *testing.T) {
 	yesterday := time.Now().Add(-24 * time.Hour)
 	for _, connected := range []bool{true, false} {
@@ -26,7 +25,7 @@ func TestLastContact(t *testing.T) {
 	}
 }
 
-// TestLastContact_Heard: a source that says when it was heard is believed.
+// TestLastContact_Heard shows that the time in Heard is the last contact.
 func TestLastContact_Heard(t *testing.T) {
 	before := time.Now().Add(-30 * time.Second)
 	state := func() admin.SourceState { return admin.SourceState{Connected: true, Heard: before} }
@@ -39,7 +38,7 @@ func TestLastContact_Heard(t *testing.T) {
 	}
 }
 
-// TestOverview_Connections: sources and targets are counted as connected in the same way.
+// TestOverview_Connections shows that connections of sources and targets are computed alike.
 func TestOverview_Connections(t *testing.T) {
 	lost := time.Now().Add(-time.Hour)
 	for name, tt := range map[string]struct {

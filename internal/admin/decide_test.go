@@ -80,7 +80,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// An id that was logged a moment ago leads to what is held now.
+// The answer to an old id names the present hold.
 func TestDecide_ChangedHold(t *testing.T) {
 	l := &loop{refuse: bridge.ErrNoHold, st: bridge.Status{Listed: true, Holds: []bridge.Hold{{
 		ID: "5a5a5a-02bb34", Bridge: "b", Count: 3, Entries: []string{"g 1", "g 2", "g 3"},
@@ -111,7 +111,7 @@ func TestDecide_ChangedHold(t *testing.T) {
 	}
 }
 
-// What could not be recorded counts here, and is reported.
+// A decision that could not be recorded is applied, and the answer says so.
 func TestDecide_Recorded(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Count: 1, Entries: []string{"g 1"}}}}}
 	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}})

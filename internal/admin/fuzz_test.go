@@ -12,8 +12,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzAPI shows that no path, query or body makes the API answer anything but
-// JSON, redirect, or release a hold that was not named (E2, E4, E5).
+// FuzzAPI shows that for any path, query and body the API answers in JSON, does not redirect,
+// and releases no other hold than the named one (E2, E4, E5).
 func FuzzAPI(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"GET", "/api/v1/services/..%2F..%2Fetc", ""},

@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestServices_SecretAttributes shows that what a provider registered
-// under a name that says so is not shown, and everything else is.
+// TestServices_SecretAttributes shows that only attributes with the name of a secret are
+// redacted.
 func TestServices_SecretAttributes(t *testing.T) {
 	s := service()
 	s.Attributes = registry.Attributes{"accessToken": "hunter2", "side": "provider"}
@@ -27,8 +27,8 @@ func TestServices_SecretAttributes(t *testing.T) {
 	}
 }
 
-// TestServices_SecretTexts: an error or a key may quote what a provider
-// registered, as the URL of a node does.
+// TestServices_SecretTexts shows that secrets in errors and keys are redacted. These may
+// quote the URL of a provider.
 func TestServices_SecretTexts(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(slices.Values([]*registry.Service{service()}))

@@ -11,8 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A service is as its target holds it, as far as is known: what keeps that from
-// being known is said with it, and nothing of registries that it does not pass.
+// The answer has the conditions of the registries of a service, and no others.
 func TestWhy_RouteConditions(t *testing.T) {
 	mesh, other := registry.NewTable(), registry.NewTable()
 	mesh.Replace(slices.Values([]*registry.Service{service()}))
@@ -45,8 +44,8 @@ func TestWhy_RouteConditions(t *testing.T) {
 	}
 }
 
-// imported is a server that has a service of Nacos served into a mesh, and one
-// that no bridge claims.
+// imported returns a server with a service of Nacos that is served into a mesh, and with an
+// unclaimed service.
 func imported(t *testing.T) *admin.Server {
 	t.Helper()
 	table := registry.NewTable()
@@ -70,7 +69,7 @@ func imported(t *testing.T) *admin.Server {
 	return s
 }
 
-// People begin at the host that istioctl shows, or at the name of an application.
+// Operators query the host that istioctl prints, or the name of an application.
 func TestWhy_Names(t *testing.T) {
 	s := imported(t)
 	const web2, gone = "spring-cloud:@DEFAULT_GROUP/web2", "spring-cloud:@DEFAULT_GROUP/gone"
@@ -103,8 +102,8 @@ func TestWhy_Names(t *testing.T) {
 	}
 }
 
-// A pager names what a hold, an event or the log of a consumer says: an interface, an
-// address. Its source knows neither any more.
+// Operators query the interface or address from a hold, an event or the log of a consumer.
+// The source no longer knows them.
 func TestWhy_GoneFromSource(t *testing.T) {
 	const pay = registry.Name("dubbo-interface:/dubbo/providers:shop.Pay::")
 	host := registry.Group{Kind: "service-entry", Namespace: "bridge", Name: "shop.x-pay.k0-0-tri.zk.bridge.internal"}
@@ -144,8 +143,8 @@ func TestWhy_GoneFromSource(t *testing.T) {
 	}
 }
 
-// TestWhy_Forgotten: a host that is still served is found by the plain name that its
-// registry had for it, though no source and no service has that name any more.
+// TestWhy_Forgotten shows that a host that is still served is found by its plain name,
+// though no source and no service has that name any longer.
 func TestWhy_Forgotten(t *testing.T) {
 	st := inSync()
 	group := func(name string) registry.Group {

@@ -31,7 +31,7 @@ func TestPreflight_Remedies(t *testing.T) {
 	}
 }
 
-// A right is the remedy of a refusal alone.
+// A permission is the remedy only for a refusal.
 func TestPreflight_RightsRemedies(t *testing.T) {
 	t.Parallel()
 	const right = "let xds write there"

@@ -16,7 +16,7 @@ func StorageErrors(cfg *config.Config) config.Errors {
 	var errs config.Errors
 	if dir := cfg.State.Dir; dir != "" {
 		if err := tryDir(dir); err != nil {
-			errs = append(errs, cfg.ErrorAt("state.dir", "the records of what is served cannot be written there: %v", err))
+			errs = append(errs, cfg.ErrorAt("state.dir", "served sets cannot be recorded there: %v", err))
 		}
 	}
 	if file := cfg.Audit.File; file != "" {

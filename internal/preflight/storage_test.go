@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// TestCheckStorage: what cannot be written is named before anything has to be.
+// TestCheckStorage shows that the check names each directory that cannot be written.
 func TestCheckStorage(t *testing.T) {
 	cfg, err := config.Parse("a.yaml", []byte("owner: shop\nregistries:\n  zk: { zookeeper: { servers: [127.0.0.1:1] } }\n  to: { zookeeper: { servers: [127.0.0.1:2] } }\nbridges:\n  - { name: b, from: zk, to: to, formats: [dubbo-interface] }\n"),
 		func(string) (string, bool) { return "", false })

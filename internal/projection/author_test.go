@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestAuthor shows whom an entry of ours belongs to, by its mark and its place.
+// TestAuthor shows which bridge wrote an entry, by its mark and its location.
 func TestAuthor(t *testing.T) {
 	t.Parallel()
 	cfg := &config.Config{
@@ -34,7 +34,7 @@ func TestAuthor(t *testing.T) {
 		"a bridge that writes another format":     {config.TargetKey{Registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
 		"a bridge that is not configured":         {config.TargetKey{Registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", BridgeMark("gone")},
 		"a bridge that leads to another registry": {config.TargetKey{Registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", BridgeMark("back")},
-		"what is served has no place":             {config.TargetKey{Registry: "mesh", Listen: ":15010"}, written("back", "service-entry", ""), "back", "back"},
+		"an entry of a mesh":                      {config.TargetKey{Registry: "mesh", Listen: ":15010"}, written("back", "service-entry", ""), "back", "back"},
 		"an entry without a mark":                 {config.TargetKey{Registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
 	} {
 		by := Author(cfg, test.at)(test.entry)

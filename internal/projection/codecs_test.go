@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestFormats_SharedNames: what is copied from a registry does, what a mesh has two
-// of does not, and a place has one answer for all that write to it.
+// TestFormats_SharedNames shows that services share a name if they come from a registry or
+// if join is set, and that this is the same for all bridges that write a location.
 func TestFormats_SharedNames(t *testing.T) {
 	t.Parallel()
 	const registries = `owner: shop

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// What an entry says of itself says which service may keep it.
+// An entry of a service in a mesh names that service.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	of, none := OriginReader{mesh: true}, OriginReader{}
@@ -32,8 +32,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTrace_Registry shows that an entry says which service of a registry it
-// was written for, in whatever it is written.
+// TestTrace_Registry shows that the service of an entry is found in each format that names
+// it.
 func TestTrace_Registry(t *testing.T) {
 	t.Parallel()
 	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
@@ -73,7 +73,7 @@ bridges:
 			}
 			for _, c := range codecs[:1] {
 				entries, err := c.Encode(s)
-				if _, beside := errors.AsType[*registry.LeftOut](err); err != nil && !beside && x.To != "nacos" {
+				if _, leftOut := errors.AsType[*registry.LeftOut](err); err != nil && !leftOut && x.To != "nacos" {
 					t.Fatal(err)
 				}
 				for _, e := range entries {
