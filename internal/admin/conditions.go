@@ -110,8 +110,7 @@ func (c Condition) subject() string {
 // process, each from the worst on. It waits for no loop.
 func (rep *reporter) Conditions() []Condition { return rep.Overview().Conditions }
 
-// conditions returns the present conditions for the given states of the loops, of which
-// summaries are enough.
+// conditions returns the present conditions. The states of the loops may be summaries.
 func (rep *reporter) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
 	all := []Condition{}
 	for _, in := range rep.current().inputs {
@@ -174,7 +173,7 @@ func conditionsOfSource(in Input) []Condition {
 	switch m := state.Mapping; {
 	case sum.Unknown == 1 && m != nil && !m.Until.IsZero(): // service keys may return with the clients of istiod
 		g.add(Partial, sum.Scope+": "+sum.Why.Error())
-		if m.LastError == "" { // else the condition lasts longer
+		if m.LastError == "" { // otherwise no later read ends the condition
 			g.all[len(g.all)-1].Until = m.Until
 		}
 	case sum.Unknown == 1:
@@ -369,8 +368,9 @@ func (rep *reporter) remind(all []Condition, reminded map[Condition]time.Time, n
 	maps.DeleteFunc(reminded, func(c Condition, _ time.Time) bool { return !present[c] })
 }
 
-// reportChanges records when conditions began. It reports conditions that were also there
-// at the previous check, and reported conditions that ended: as an event and in the log.
+// reportChanges records when the present conditions began. With an event and a log line, it
+// reports each condition that the previous check also found, and each reported condition
+// that ended.
 func (rep *reporter) reportChanges(all []Condition, reported map[Condition]bool) {
 	present := make(map[Condition]bool, len(all))
 	rep.mu.Lock()

@@ -72,7 +72,8 @@ func IsOfBridge(bridge string, e registry.Entry, stored []registry.Stored) bool 
 	return err == nil && MarkPrefix+m.Bridge == BridgeMark(bridge)
 }
 
-// SameBridge reports whether an author is a bridge, which is given by its name or its mark.
+// SameBridge reports whether an author, as Author returns it, is a bridge with this name or
+// mark.
 func SameBridge(author, bridge string) bool {
 	name, _, _ := strings.Cut(author, atLocation)
 	return BridgeMark(name) == BridgeMark(bridge)
