@@ -15,9 +15,9 @@ import (
 )
 
 // Condition is a problem that keeps the bridge from being in sync, or that an operator
-// should look at. One list of conditions is the source of the first line of status and its
-// exit code, the column STATE, the JSON, the events and the metric xdsbridge_condition. So
-// these never contradict each other.
+// should look at. All outputs are computed from one list of conditions, so that they never
+// contradict each other: the first line, the exit code and the column STATE of status, the
+// JSON, the events and the metric xdsbridge_condition.
 type Condition struct {
 	Direction Direction     `json:"direction"`
 	Registry  string        `json:"registry,omitempty"` // name of the source or target; empty for the process
@@ -53,7 +53,7 @@ const (
 	Stale            ConditionName = "stale"             // the services of a source may be out of date
 	ReloadRefused    ConditionName = "reload-refused"    // the last configuration that was read is not applied
 	LeaseUnreachable ConditionName = "lease-unreachable" // the lease record is unreachable
-	MissesReplica    ConditionName = "replica-missing"   // fewer replicas run than are expected
+	MissingReplica   ConditionName = "replica-missing"   // fewer replicas run than are expected
 	Failing          ConditionName = "failing"           // calls to a target fail, or it has another error
 	Unwatched        ConditionName = "unwatched"         // changes of others are seen only when a target is read again
 	Unrecorded       ConditionName = "unrecorded"        // records that must outlive the process are not stored
@@ -78,7 +78,7 @@ func ConditionsOf(d Direction) []ConditionName {
 			Held, Denied, Conflicting, Idle, Syncing,
 		}
 	default:
-		return []ConditionName{ReloadRefused, LeaseUnreachable, MissesReplica, Unrecorded}
+		return []ConditionName{ReloadRefused, LeaseUnreachable, MissingReplica, Unrecorded}
 	}
 }
 
@@ -315,7 +315,7 @@ func (rep *reporter) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 	case replicas.LastError != "": // the members are not known either
 		all = append(all, Condition{Direction: OfProcess, Name: LeaseUnreachable, Detail: replicas.LastError})
 	case len(replicas.Members) > 0 && len(replicas.Members) < replicas.Expected:
-		all = append(all, Condition{Direction: OfProcess, Name: MissesReplica, Detail: fmt.Sprintf(
+		all = append(all, Condition{Direction: OfProcess, Name: MissingReplica, Detail: fmt.Sprintf(
 			"%d of %d replicas run: %s; start the others, or set replicas.expected",
 			len(replicas.Members), replicas.Expected, strings.Join(replicas.Members, ", "))})
 	}

@@ -93,8 +93,8 @@ func (rep *reporter) askLoops(ctx context.Context, targets []Target) []error {
 
 func (t Target) summary() bridge.Status { return t.complete(t.Loop.Summary()) }
 
-// complete returns the status of the target's loop with the name of the target and, as its
-// last error, the reason why the target may not be written.
+// complete returns the status of the target's loop with the name of the target. If the
+// target may not be written, the last error is the reason.
 func (t Target) complete(st bridge.Status) bridge.Status {
 	st.Target = cmp.Or(st.Target, t.Name)
 	st.LastError = cmp.Or(t.State().Refused, st.LastError)

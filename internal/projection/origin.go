@@ -25,8 +25,8 @@ type OriginReader struct {
 	keyed []keyedPlace
 }
 
-// A keyedPlace is a location from which a bridge reads services that are named by their
-// service keys, and the location to which it writes them.
+// A keyedPlace is the location from which a bridge reads services that are named by their
+// service keys, and where it writes them.
 type keyedPlace struct {
 	read registry.Group // without a name
 

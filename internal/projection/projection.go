@@ -19,9 +19,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Projection returns the projection of a bridge that reads a part of its source. If neither
-// end of the bridge is a mesh, and the bridge has no formats to read, each service is written
-// in the format in which it was read. An error names an invalid pattern.
+// Projection returns the projection of a bridge that reads a part of its source. Between two
+// registries, a bridge without configured formats to read writes each service in the format
+// in which it was read. An error names an invalid pattern.
 func (m Maker) Projection(
 	x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route,
 ) (*metadata.Projection, error) {
