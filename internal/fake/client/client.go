@@ -1,6 +1,6 @@
-// Package client is a registry within the process, for tests and examples of
-// plugins: several clients share it as processes share a real one. It speaks no
-// protocol, refuses nothing, and nothing outlives the process.
+// Package client is a registry within one process, for tests and examples of plugins. Several
+// clients share it, as processes share a real registry. It has no protocol, rejects nothing and
+// stores nothing on disk.
 package client
 
 import (
@@ -21,16 +21,16 @@ type Registry struct {
 	mu       sync.Mutex
 	down     error
 	provided map[*publisher][]client.Instance
-	weights  map[string]uint32 // by address, of those that were given another one
+	weights  map[string]uint32 // by address, if Weigh changed them
 	changed  chan struct{}     // closed at each change
 }
 
-// New returns a registry in which nobody provides anything.
+// New returns an empty registry.
 func New() *Registry {
 	return &Registry{provided: make(map[*publisher][]client.Instance), weights: make(map[string]uint32), changed: make(chan struct{})}
 }
 
-// Backend returns the backend of one more process.
+// Backend returns the backend of a further process.
 func (r *Registry) Backend() client.Backend {
 	return client.Backend{Kind: "memory", Source: source{r}, Publisher: &publisher{r}}
 }
@@ -46,14 +46,13 @@ func Member(t testing.TB, r *Registry, o client.Options) *client.Client {
 	return c
 }
 
-// Down makes the registry unreachable for consumers, and reachable again with
-// nil.
+// Down makes the registry unreachable for consumers; nil makes it reachable again.
 func (r *Registry) Down(err error) {
 	r.change(func() { r.down = err })
 }
 
-// Weigh gives an address another weight, as an operator does at a registry; one
-// of 0 gets no calls.
+// Weigh changes the weight of an address, as an operator does in a registry. An address of weight 0
+// receives no calls.
 func (r *Registry) Weigh(address string, weight uint32) {
 	r.change(func() { r.weights[address] = weight })
 }
@@ -66,7 +65,7 @@ func (r *Registry) change(do func()) {
 	r.changed = make(chan struct{})
 }
 
-// view is what is provided at one time.
+// view is the state of the registry at one time.
 type view struct {
 	services []*registry.Service
 	down     error

@@ -20,9 +20,8 @@ type Answer struct {
 	Removed    []string // delta
 }
 
-// answer builds the response to a request: all of a type that is sent whole, or
-// the given names of others, all watched ones if names is nil. The caller holds
-// mu.
+// answer builds the response to a request. It has all resources of a type that istiod sends whole,
+// and otherwise the named ones. If names is nil, it has all watched resources. The caller holds mu.
 func (c *connection) answer(typeURL string, names map[string]struct{}) (Answer, bool) {
 	w := c.watches[typeURL]
 	if wildcard(typeURL) {
@@ -44,8 +43,8 @@ func (c *connection) answer(typeURL string, names map[string]struct{}) (Answer, 
 	return c.stamp(w, a)
 }
 
-// push sends what changed: endpoints one by one, clusters and listeners whole in
-// the state of the world and one by one in delta, clusters first.
+// push sends what changed, clusters first. Endpoints are sent one by one. Clusters and listeners are
+// sent whole in the state of the world, and one by one in delta.
 func (c *connection) push() error {
 	for _, a := range c.pending() {
 		if err := c.transport.send(a); err != nil {
@@ -84,7 +83,7 @@ func (c *connection) pending() []Answer {
 	return answers
 }
 
-// increment is a delta push of a type that is watched whole.
+// increment returns a delta push of a type that is watched whole.
 func (c *connection) increment(w *watch, typeURL string, names map[string]struct{}) (Answer, bool) {
 	a := Answer{Type: typeURL}
 	var there []string
@@ -101,8 +100,8 @@ func (c *connection) increment(w *watch, typeURL string, names map[string]struct
 	return c.stamp(w, a)
 }
 
-// pick returns resources by name. Endpoints that do not exist exist and are
-// empty; others are left out. The caller holds mu.
+// pick returns resources by name. Unknown endpoints are returned as empty ones; other unknown
+// resources are left out. The caller holds mu.
 func (c *connection) pick(typeURL string, names []string) []*discoveryv3.Resource {
 	var all []*discoveryv3.Resource
 	for _, name := range names {
@@ -120,8 +119,8 @@ func (c *connection) pick(typeURL string, names []string) []*discoveryv3.Resourc
 	return all
 }
 
-// stamp gives an answer its nonce, unless a fault swallows it. The caller holds
-// mu.
+// stamp sets the nonce of an answer. It returns false if a fault suppresses the answer. The caller
+// holds mu.
 func (c *connection) stamp(w *watch, a Answer) (Answer, bool) {
 	if c.server.faults.mute(a.Type) {
 		return Answer{}, false

@@ -31,11 +31,11 @@ type connection struct {
 	ended   chan error // what to end the stream with
 }
 
-// watch is what a client has of a type.
+// watch is the subscription of a client to a type.
 type watch struct {
 	names  map[string]struct{}
 	nonce  string // last sent
-	always bool   // answer the next request even if it asks for nothing new
+	always bool   // answer the next request even if it requests nothing new
 }
 
 func (c *connection) wake() {
@@ -108,8 +108,8 @@ func (c *connection) introduce(n *corev3.Node) error {
 	return nil
 }
 
-// answerDebug answers with JSON. Whatever asks is answered, an acknowledgement
-// too; a refusal ends the stream.
+// answerDebug answers a debug request with JSON. It answers every request, even acknowledgements.
+// An error ends the stream.
 func (c *connection) answerDebug(r Request) error {
 	if len(r.Subscribe) != 1 {
 		return status.Errorf(codes.InvalidArgument, "invalid debug request: want one resource name, have %d", len(r.Subscribe))

@@ -1,12 +1,12 @@
-// Package istiod is an istiod without a mesh: an aggregated discovery server
-// that holds whatever resources it is given and speaks exactly as istiod does, in
-// both variants. It ignores stale nonces and the names beside them, pushes
-// endpoints one by one, answers unknown endpoints with empty ones, and refuses
-// clients as istiod would. Its faults make it break in the modes that have been
-// seen. It is the demo's mesh and the tests' counterpart.
+// Package istiod is an istiod without a mesh: an aggregated discovery server for
+// arbitrary resources that follows istiod's protocol exactly, in both variants. It
+// ignores stale nonces and the names in requests that have them, pushes endpoints
+// one by one, answers unknown endpoints with empty ones, and rejects clients as
+// istiod does. Its faults are failures that were observed. The demo uses it as its
+// mesh, and tests as their counterpart.
 //
-// It watches no cluster and computes no resources. The debug API shows the clients
-// that it is given.
+// It does not watch a cluster and does not compute resources. The debug API shows
+// the connected clients.
 //
 // The rules are those of istio's pkg/xds/server.go and pilot/pkg/xds/delta.go as
 // of August 2026.

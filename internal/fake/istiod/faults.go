@@ -7,21 +7,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What istiod refuses streams with.
+// The errors with which istiod rejects streams.
 var (
 	ErrNotReady  = status.Error(codes.Unavailable, "server is not ready to serve discovery information")
 	ErrRateLimit = status.Error(codes.ResourceExhausted, "request rate limit exceeded: rate: Wait(n=1) would exceed context deadline")
 )
 
-// Authorizer refuses a stream by its credentials: a token is in the metadata of
-// ctx, a certificate in its peer.
+// Authorizer returns an error if it rejects the credentials of a stream. A token is in the metadata
+// of ctx, a certificate in its peer.
 type Authorizer func(ctx context.Context) error
 
-// Debugger answers istio.io/debug: name is adsz, syncz and so on and may carry a
-// query. An error ends the stream.
+// Debugger answers requests for istio.io/debug. The name is adsz or syncz, for example, and may have
+// a query. An error ends the stream.
 type Debugger func(ctx context.Context, name string) ([]byte, error)
 
-// faults is what goes wrong now.
+// faults are the failures that are in effect.
 type faults struct {
 	refuse       error
 	withoutDelta bool
@@ -36,21 +36,20 @@ func (f faults) mute(typeURL string) bool {
 	return all || one
 }
 
-// Authorize has every new stream judged; nil admits everybody.
+// Authorize sets the authorizer of new streams; nil admits every stream.
 func (s *Server) Authorize(a Authorizer) { s.change(func() { s.authorize = a }) }
 
-// Debug has debug requests answered; without it they are unauthenticated, as
+// Debug sets the debugger that answers debug requests. Without one they fail as unauthenticated, as
 // over plaintext.
 func (s *Server) Debug(d Debugger) { s.change(func() { s.debug = d }) }
 
-// Refuse ends every new stream with err, until it is called with nil.
+// Refuse rejects every new stream with an error; nil ends that.
 func (s *Server) Refuse(err error) { s.change(func() { s.faults.refuse = err }) }
 
-// WithoutDelta makes the server one that does not know delta.
+// WithoutDelta makes the server one that does not implement delta.
 func (s *Server) WithoutDelta() { s.change(func() { s.faults.withoutDelta = true }) }
 
-// Mute makes the server say nothing about types any more, about nothing at all
-// if none is given.
+// Mute makes the server send nothing more of some types; without types, nothing at all.
 func (s *Server) Mute(types ...string) {
 	if len(types) == 0 {
 		types = []string{""}
@@ -64,8 +63,8 @@ func (s *Server) Unmute() {
 	s.Push()
 }
 
-// Withhold leaves resources out of every answer, as an istiod does that has not
-// learned of them yet. No names end it; nothing is pushed by either.
+// Withhold leaves resources out of every answer, like an istiod that does not know them yet. Without
+// names, nothing is left out. A call pushes nothing.
 func (s *Server) Withhold(typeURL string, names ...string) {
 	s.change(func() {
 		if s.faults.withheld == nil {
@@ -75,12 +74,11 @@ func (s *Server) Withhold(typeURL string, names ...string) {
 	})
 }
 
-// Alter has every answer changed before it is sent: garbage, duplicates, other
-// versions. It is called with the server locked and must not call it. Nil ends
-// it.
+// Alter sets a function that changes every answer before it is sent, for example to garbage,
+// duplicates or other versions; nil: none. The function must not call the server, which is locked.
 func (s *Server) Alter(f func(*Answer)) { s.change(func() { s.faults.alter = f }) }
 
-// Drop ends every stream with err; nil closes them without one.
+// Drop ends every stream with an error; nil ends them without one.
 func (s *Server) Drop(err error) {
 	s.change(func() {
 		for c := range s.connections {

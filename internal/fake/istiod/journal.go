@@ -7,10 +7,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// kept is how many requests the journal holds.
+// kept is the maximum number of requests in the journal.
 const kept = 10_000
 
-// Verdict is how the server judges a request.
+// Verdict is the server's classification of a request.
 type Verdict string
 
 // The verdicts.
@@ -25,13 +25,13 @@ const (
 	// Mismatch is a delta request that changes names in an acknowledgement, or
 	// changes nothing without one.
 	Mismatch Verdict = "mismatch"
-	// Crash is a rejection of a type that the client does not watch: it makes
-	// istiod dereference nil.
+	// Crash is a rejection of a type that the client does not watch. It makes istiod dereference
+	// nil.
 	Crash Verdict = "crash"
 	Debug Verdict = "debug"
 )
 
-// Request is one request in the terms of both variants.
+// Request is a request of either variant.
 type Request struct {
 	Stream      int    // number of the stream, from 1
 	Connection  string // id
@@ -39,15 +39,14 @@ type Request struct {
 	Node        *corev3.Node
 	Nonce       string
 	Error       *statuspb.Status
-	Subscribe   []string // in the state of the world all names
+	Subscribe   []string // all names in the state of the world
 	Unsubscribe []string
 	Version     string            // state of the world
-	Versions    map[string]string // delta: what the client holds
+	Versions    map[string]string // delta: versions that the client has
 	Verdict     Verdict
 }
 
-// Requests returns the last 10,000 requests of a type, all types if it is
-// empty.
+// Requests returns the last 10,000 requests of a type; empty: of all types.
 func (s *Server) Requests(typeURL string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +54,7 @@ func (s *Server) Requests(typeURL string) []Request {
 	return slices.DeleteFunc(all, func(r Request) bool { return typeURL != "" && r.Type != typeURL })
 }
 
-// Streams returns how many streams were admitted.
+// Streams returns the number of admitted streams.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

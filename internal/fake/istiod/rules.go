@@ -43,8 +43,7 @@ func judge(c *connection, r Request) (names map[string]struct{}, respond bool, v
 	return judgeWorld(c, w, r)
 }
 
-// judgeWorld is istiod's ShouldRespond. names is what to answer with, nil for
-// all that is watched.
+// judgeWorld is istiod's ShouldRespond. It returns the names of the answer; nil: all watched ones.
 func judgeWorld(c *connection, w *watch, r Request) (names map[string]struct{}, respond bool, v Verdict) {
 	if !wildcard(r.Type) && len(r.Subscribe) == 0 {
 		delete(c.watches, r.Type)
@@ -102,8 +101,7 @@ func judgeDelta(c *connection, w *watch, r Request) (names map[string]struct{}, 
 	return added, answer, v
 }
 
-// subscribe applies the names of a delta request and says whether they changed
-// anything.
+// subscribe applies the names of a delta request, and returns whether that changed anything.
 func subscribe(w *watch, r Request) bool {
 	changed := false
 	for _, name := range slices.Concat(r.Subscribe, slices.Collect(maps.Keys(r.Versions))) {

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Type URLs that have rules of their own.
+// Type URLs with special rules.
 const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -33,12 +33,12 @@ const (
 	DebugType    = "istio.io/debug"
 )
 
-// Server is the istiod. Its methods may be called from any goroutine; each
-// change is pushed at once.
+// Server is the istiod. Its methods may be called from any goroutine. Each change is pushed at
+// once.
 type Server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	resources   map[string]map[string]*anypb.Any
 	version     int
 	nonces      int
@@ -50,7 +50,7 @@ type Server struct {
 	requests    []Request // the last ones
 }
 
-// NewServer returns a server that holds nothing and is ready.
+// NewServer returns a server without resources.
 func NewServer() *Server {
 	return &Server{
 		resources:   map[string]map[string]*anypb.Any{},
@@ -64,8 +64,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
 }
 
-// ServerOptions are istiod's own: pings more often than every 15 s are refused,
-// and so are requests of more than 4 MiB.
+// ServerOptions returns istiod's options of gRPC: it rejects pings more often than every 15 s, and
+// requests of more than 4 MiB.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second}),
@@ -75,8 +75,8 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Set adds resources, or replaces those of the same type and name. Clusters,
-// endpoints and everything with a Name field are understood.
+// Set adds resources, or replaces those of the same type and name. A resource must be a cluster, an
+// endpoint, or have a field Name.
 func (s *Server) Set(resources ...proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *Server) Set(resources ...proto.Message) {
 	s.pushed()
 }
 
-// SetConfig adds an object that istiod's generator "api" sends, or replaces it:
-// by its group/version/kind, which is no type of a message, and its name.
+// SetConfig adds or replaces an object as istiod's generator "api" sends it: by group/version/kind,
+// which is not the type of a message, and name.
 func (s *Server) SetConfig(kind, name string, m proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,12 +103,11 @@ func (s *Server) SetNamed(name string, m proto.Message) {
 	s.pushed()
 }
 
-// put stores a resource of a kind; empty: of the type of its message. The caller holds
-// mu.
+// put stores a resource under a kind; empty: under the type of its message. The caller holds mu.
 func (s *Server) put(kind, name string, m proto.Message) {
 	body, err := anypb.New(m)
 	if err != nil {
-		panic(fmt.Sprintf("fake istiod: %s: %v", name, err)) // only an invalid message does this
+		panic(fmt.Sprintf("fake istiod: %s: %v", name, err)) // only for an invalid message
 	}
 	typeURL := cmp.Or(kind, body.GetTypeUrl())
 	if s.resources[typeURL] == nil {
@@ -129,8 +128,8 @@ func (s *Server) Remove(typeURL string, names ...string) {
 	s.pushed()
 }
 
-// Replace makes resources everything there is of their types; types is what
-// shall be emptied if nothing is given of it.
+// Replace replaces all resources of their types. Types that are listed and have no resources are
+// emptied.
 func (s *Server) Replace(types []string, resources ...proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +145,7 @@ func (s *Server) Replace(types []string, resources ...proto.Message) {
 	s.pushed()
 }
 
-// Push sends everything again to everybody.
+// Push sends everything again to every client.
 func (s *Server) Push() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,13 +181,13 @@ func (s *Server) pushed() {
 	}
 }
 
-// nonce returns a new one. The caller holds mu.
+// nonce returns a new nonce. The caller holds mu.
 func (s *Server) nonce() string {
 	s.nonces++
 	return strconv.Itoa(s.version) + "-" + strconv.Itoa(s.nonces)
 }
 
-// NameOf returns the name of a resource, empty if it has none.
+// NameOf returns the name of a resource, or an empty string.
 func NameOf(m proto.Message) string {
 	switch m := m.(type) {
 	case *clusterv3.Cluster:
@@ -202,7 +201,7 @@ func NameOf(m proto.Message) string {
 	return ""
 }
 
-// wildcard says whether istiod sends all of a type whatever is asked for.
+// wildcard reports whether istiod sends all resources of a type, whatever is requested.
 func wildcard(typeURL string) bool {
 	switch typeURL {
 	case EndpointType, RouteType, SecretType, FilterType:
@@ -211,7 +210,7 @@ func wildcard(typeURL string) bool {
 	return true
 }
 
-// Connection is a client as the debug interface shows it.
+// Connection is a connected client.
 type Connection struct {
 	ID          string // id of the node, its pod and namespace, and a counter
 	Node        *corev3.Node
@@ -221,7 +220,7 @@ type Connection struct {
 	Watches     map[string][]string // names by type URL; nil for all
 }
 
-// Connections returns the clients, in the order they came.
+// Connections returns the clients in the order in which they connected.
 func (s *Server) Connections() []Connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,9 +251,8 @@ type Client struct {
 	Watches     map[string][]string `json:"watches,omitempty"`
 }
 
-// DebugPage answers a question of the debug API over either transport: adsz or
-// connections, about all clients or, with ?proxyID=, about the first that has the
-// text in its ID. It returns the body and the HTTP status.
+// DebugPage returns a page of the debug API, with its HTTP status. The page is adsz or connections.
+// It shows all clients or, with ?proxyID=, the first one whose ID contains the text.
 func DebugPage(query string, clients []Client) (body []byte, code int) {
 	page, filter, _ := strings.Cut(query, "?proxyID=")
 	if page != "adsz" && page != "connections" {
@@ -280,12 +278,12 @@ func DebugPage(query string, clients []Client) (body []byte, code int) {
 		Clients []Client `json:"clients,omitempty"`
 	}{len(listed), listed})
 	if err != nil {
-		panic(err) // only metadata that is no JSON does this
+		panic(err) // only for metadata that is not JSON
 	}
 	return body, http.StatusOK
 }
 
-// ServeDebug answers a request to the debug API over HTTP by DebugPage.
+// ServeDebug serves DebugPage over HTTP.
 func ServeDebug(w http.ResponseWriter, r *http.Request, clients []Client) {
 	body, code := DebugPage(strings.TrimPrefix(r.URL.RequestURI(), "/debug/"), clients)
 	w.Header().Set("Content-Type", "application/json")

@@ -27,8 +27,8 @@ func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 	return s.serve(delta{stream}, true)
 }
 
-// serve runs one stream: like istiod it handles requests and pushes in one
-// goroutine and receives in another.
+// serve runs one stream. Like istiod, it handles requests and pushes in one goroutine, and receives
+// in another.
 func (s *Server) serve(t transport, delta bool) error {
 	if err := s.admit(t.Context()); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Server) serve(t transport, delta bool) error {
 	}
 }
 
-// admit refuses what istiod refuses before it reads anything.
+// admit rejects streams that istiod rejects before it reads a request.
 func (s *Server) admit(ctx context.Context) error {
 	s.mu.Lock()
 	refuse, authorize := s.faults.refuse, s.authorize
@@ -135,7 +135,7 @@ func (d delta) send(a Answer) error {
 	})
 }
 
-// debugResource carries JSON as istiod does: raw bytes under the type URL.
+// debugResource holds JSON as istiod sends it: raw bytes under the type URL.
 func debugResource(name string, body []byte) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: name, Resource: &anypb.Any{TypeUrl: DebugType, Value: body}}
 }

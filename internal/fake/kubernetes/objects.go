@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// one answers a request for one object: to get, create, apply, merge or delete it.
+// one handles a request to get, create, apply, merge or delete one object.
 func (s *Server) one(w http.ResponseWriter, r *http.Request, q query) {
 	var sent object
 	if r.Method != http.MethodGet {
-		_ = json.NewDecoder(r.Body).Decode(&sent) // none where a deletion has no conditions
+		_ = json.NewDecoder(r.Body).Decode(&sent) // empty if a deletion has no conditions
 	}
 	if q.name == "" {
 		q.name = sent.name()
@@ -38,7 +38,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, q query) {
 	}
 }
 
-// apply stores what is applied as of the version that it has: 0 for none, and there must be none.
+// apply stores an object if its version is the stored one. Version 0 requires that there is no
+// stored object.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, q query, sent object) {
 	s.mu.Lock()
 	now := s.objects[q.resource][q.namespace+"/"+q.name]
@@ -57,7 +58,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, q query, sent obj
 	}
 }
 
-// store stores an object, unless it is a try, and answers with it.
+// store stores an object, unless the request is a dry run, and returns it.
 func (s *Server) store(w http.ResponseWriter, r *http.Request, q query, o object) {
 	o.meta()["name"], o.meta()["namespace"] = q.name, q.namespace
 	if o.meta()["uid"] == nil {
@@ -65,7 +66,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, q query, o object
 	}
 	if r.URL.Query().Get("dryRun") == "" {
 		if err := s.Put(q.resource, o); err != nil {
-			panic(err) // it was JSON before
+			panic(err) // the object was decoded from JSON
 		}
 		s.mu.Lock()
 		o = s.objects[q.resource][o.key()]
@@ -74,7 +75,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, q query, o object
 	answer(w, http.StatusOK, o)
 }
 
-// remove deletes an object under conditions.
+// remove deletes an object if its conditions hold.
 func (s *Server) remove(w http.ResponseWriter, q query, conditions, now object) {
 	if now == nil {
 		s.failOne(w, q, refusal{http.StatusNotFound, "NotFound"})
@@ -91,7 +92,7 @@ func (s *Server) remove(w http.ResponseWriter, q query, conditions, now object) 
 	answer(w, http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 }
 
-// merged returns an object with a merge patch in it.
+// merged returns an object with a merge patch applied.
 func merged(o, patch object) object {
 	out := maps.Clone(o)
 	for k, v := range patch {
@@ -115,14 +116,14 @@ func merged(o, patch object) object {
 func answer(w http.ResponseWriter, code int, body any) {
 	text, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Errorf("an answer: %w", err)) // it was JSON before
+		panic(fmt.Errorf("encode answer: %w", err)) // the object was decoded from JSON
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(text)
 }
 
-// failOne refuses a request for an object, and names it.
+// failOne rejects a request for an object, with the name of the object.
 func (*Server) failOne(w http.ResponseWriter, q query, r refusal, causes ...map[string]any) {
 	out := status(r)
 	out["details"] = map[string]any{"name": q.name, "kind": q.resource, "causes": causes}

@@ -1,7 +1,7 @@
-// Package kubernetes is a Kubernetes API server of tests: it stores objects as
-// JSON, lists them in pages, and sends watches what changes. It changes objects under
-// condition of their version, as one manager of fields does. It knows no kinds,
-// checks nothing, and refuses what a test has it refuse.
+// Package kubernetes is a Kubernetes API server for tests. It stores objects as JSON,
+// lists them in pages, and sends changes to watches. Changes depend on the version of
+// an object, as with a single field manager. The server knows no kinds, validates
+// nothing, and rejects only what a test requests.
 package kubernetes
 
 import (
@@ -15,9 +15,9 @@ import (
 	"sync"
 )
 
-// Server is one. The zero value does not work; use NewServer.
+// Server is an API server. Make it by NewServer.
 type Server struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	version  int
 	first    int // the oldest version that a watch may begin after
 	objects  map[string]map[string]object
@@ -51,14 +51,13 @@ func NewServer() *Server {
 	}
 }
 
-// Kubeconfig returns the text of a kubeconfig file that names the server at a URL.
+// Kubeconfig returns a kubeconfig file for a server at a URL.
 func Kubeconfig(url string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, url)
 }
 
-// Put stores an object of a resource, such as services, in place of the one of its
-// name.
+// Put stores an object of a resource, such as services. It replaces an object of the same name.
 func (s *Server) Put(resource string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *Server) Put(resource string, value any) error {
 	return nil
 }
 
-// Delete deletes an object, if it is there.
+// Delete deletes an object, if it exists.
 func (s *Server) Delete(resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *Server) Delete(resource, namespace, name string) {
 	s.happen(resource, "DELETED", gone)
 }
 
-// happen gives an object the next version and notifies watches.
+// happen sets the next version of a changed object and notifies watches.
 func (s *Server) happen(resource, kind string, o object) {
 	s.version++
 	o.meta()["resourceVersion"] = strconv.Itoa(s.version)
@@ -105,28 +104,28 @@ func (s *Server) happen(resource, kind string, o object) {
 	s.moved = make(chan struct{})
 }
 
-// Compact forgets what happened: a watch that does not know of it has to list.
+// Compact drops the history: a watch that missed changes must list again.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history, s.first = nil, s.version
 }
 
-// A Snapshot is what a server stores.
+// A Snapshot is the stored state of a server.
 type Snapshot struct {
 	version int
 	objects map[string]map[string]object
 }
 
-// Snapshot returns what the server stores now.
+// Snapshot returns the stored state.
 func (s *Server) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Snapshot{s.version, copied(s.objects)}
 }
 
-// Restore makes the server one that was started with what a snapshot holds: versions
-// continue from there, and watches that know of later ones have to list.
+// Restore restarts the server with a snapshot. Versions continue from there, and watches at later
+// versions must list again.
 func (s *Server) Restore(snap Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +142,8 @@ func copied(objects map[string]map[string]object) map[string]map[string]object {
 	return all
 }
 
-// Refuse has requests for a resource in a namespace (empty: in all) answered with
-// a status and a reason, such as 403 and Forbidden; 0 ends that. Watches end.
+// Refuse rejects requests for a resource in a namespace (empty: in all) with a status and a reason,
+// such as 403 and Forbidden. It ends the watches of the resource. Status 0 ends the rejection.
 func (s *Server) Refuse(resource, namespace string, code int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,28 +152,28 @@ func (s *Server) Refuse(resource, namespace string, code int, reason string) {
 	s.moved = make(chan struct{})
 }
 
-// Forget makes the server know no such resource, as without its definition.
+// Forget makes a resource unknown, as without its definition.
 func (s *Server) Forget(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.absent[resource] = true
 }
 
-// Define ends Forget.
+// Define makes a resource known again.
 func (s *Server) Define(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.absent, resource)
 }
 
-// Requests returns how many requests were answered and changes sent.
+// Requests returns the number of answered requests plus that of sent changes.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
-// Lists returns how many pages of lists were answered.
+// Lists returns the number of returned pages of lists.
 func (s *Server) Lists() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +211,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, refusal{http.StatusNotFound, "NotFound"})
 	case q.name != "" || r.Method != http.MethodGet:
 		s.one(w, r, q)
-	case q.watch && r.URL.Query().Get("sendInitialEvents") != "": // which it cannot; then clients list
+	case q.watch && r.URL.Query().Get("sendInitialEvents") != "": // not supported, so that clients list
 		s.fail(w, refusal{http.StatusUnprocessableEntity, "Invalid"})
 	case q.watch:
 		s.watch(w, r, q)
@@ -224,11 +223,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type query struct {
 	resource, namespace, group string
 	name                       string // empty: all
-	partial                    bool   // metadata alone
+	partial                    bool   // only metadata
 	watch                      bool
 	after                      int
 	limit                      int
-	from                       string // the key that a page begins after
+	from                       string // the key before a page
 }
 
 // parse reads /api/v1[/namespaces/N]/R[/NAME] and /apis/G/V[/namespaces/N]/R[/NAME].
@@ -299,19 +298,19 @@ func (s *Server) list(w http.ResponseWriter, q query) {
 	text, err := json.Marshal(map[string]any{"kind": kind, "apiVersion": group, "metadata": meta, "items": items})
 	s.mu.Unlock()
 	if err != nil {
-		panic(err) // it was JSON before
+		panic(err) // the object was decoded from JSON
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(text)
 }
 
-// What an object is called of which metadata alone is asked for.
+// The type of an object if only metadata is requested.
 const (
 	partialKind  = "PartialObjectMetadata"
 	partialGroup = "meta.k8s.io/v1"
 )
 
-// shown returns what of an object is asked for.
+// shown returns the requested part of an object.
 func (q query) shown(o object) object {
 	if !q.partial {
 		return o
@@ -357,7 +356,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) {
 	}
 }
 
-// news is what a watch has to send.
+// news are the changes that a watch has to send.
 type news struct {
 	version            int
 	texts              [][]byte
@@ -375,7 +374,7 @@ func (s *Server) since(q query, after int) news {
 		}
 		text, err := json.Marshal(map[string]any{"type": e.kind, "object": q.shown(e.object)})
 		if err != nil {
-			panic(err) // it was JSON before
+			panic(err) // the object was decoded from JSON
 		}
 		n.texts = append(n.texts, text)
 		s.requests++

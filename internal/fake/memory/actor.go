@@ -6,8 +6,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Set stores entries as another actor would: without conditions, each with
-// the owner and liveness it is given with. Versions are the target's.
+// Set stores entries unconditionally, as another actor does, with the given owners and liveness. The
+// target assigns the versions.
 func (t *Target) Set(held ...registry.Stored) {
 	t.mu.Lock()
 	events := make([]Event, 0, len(held))
@@ -18,8 +18,7 @@ func (t *Target) Set(held ...registry.Stored) {
 	t.notify(events)
 }
 
-// Drop removes an entry as another actor would. It is no error if there is
-// none.
+// Drop removes an entry, as another actor does. It is not an error if there is none.
 func (t *Target) Drop(group registry.Group, key string) {
 	t.mu.Lock()
 	var events []Event
@@ -32,8 +31,8 @@ func (t *Target) Drop(group registry.Group, key string) {
 	t.notify(events)
 }
 
-// Expire ends the session of Options.Owner: everything live that it owns
-// goes, and Lost is ready.
+// Expire ends the session of Options.Owner: all live entries of that owner are removed, and Lost is
+// ready.
 func (t *Target) Expire() {
 	t.mu.Lock()
 	var events []Event
@@ -52,7 +51,7 @@ func (t *Target) Expire() {
 	}
 }
 
-// Entries returns everything stored, in order.
+// Entries returns all stored entries, in order.
 func (t *Target) Entries() []registry.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +66,7 @@ func (t *Target) Entries() []registry.Entry {
 	}, compare)
 }
 
-// Counts returns how often the target was called.
+// Counts returns the numbers of calls.
 func (t *Target) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package memory is a registry held in memory: the target of the demo and of
-// tests. It keeps the contract of registry.Target to the letter. It speaks no
-// protocol, and nothing outlives the process.
+// Package memory is a registry in memory, the target of the demo and of tests. It follows
+// the contract of registry.Target exactly. It has no protocol and stores nothing on disk.
 package memory
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Op names a call of registry.Target, as hooks are notified of it.
+// Op names a call of registry.Target for hooks.
 type Op string
 
 // The calls.
@@ -25,40 +24,36 @@ const (
 	OpWrite  Op = "write"
 )
 
-// Options tune a Target. The zero value is a registry in which nobody owns
-// anything.
+// Options tune a Target. With the zero value, no entry has an owner.
 type Options struct {
-	// Owner is whose everything written through the target is, unless Mark
-	// is set. Where it is not empty, a change that would replace or delete
-	// an entry of anyone else is refused.
+	// Owner owns everything that is written through the target, unless Mark is set. If it is
+	// not empty, a change that would replace or delete an entry of another owner is rejected.
 	Owner string
 
-	// Mark reads the owner of a written entry from the entry itself; nil
-	// means Owner.
+	// Mark returns the owner of a written entry; nil: Owner.
 	Mark func(registry.Entry) string
 
-	// Overlap is how long a replaced entry stays beside the one that replaces it.
+	// Overlap is how long a replaced entry stays next to its replacement.
 	Overlap time.Duration
 
 	// Delay is how long each call takes.
 	Delay time.Duration
 
-	// Fail decides which calls fail without effect; nil fails none.
+	// Fail returns the error of calls that fail without effect; nil: none fails.
 	Fail func(Op, registry.Group) error
 
-	// Lose decides which calls fail although they took effect, as one does
-	// whose answer is lost with the connection; nil loses none.
+	// Lose returns the error of calls that fail after they took effect, like a call whose answer
+	// is lost with the connection; nil: none fails.
 	Lose func(Op, registry.Group) error
 
-	// Watch is notified of every change of an entry, after the change and
-	// without a lock held; the changes of one call come in its order. It may
-	// be nil.
+	// Watch is called for every change of an entry, after the change and without a lock. The
+	// changes of one call are reported in its order. It may be nil.
 	Watch func(Event)
 }
 
 // Event is one change of one entry.
 type Event struct {
-	Old, New *registry.Stored // nil: was not there, is no longer there
+	Old, New *registry.Stored // nil: there was none; there is none any more
 }
 
 // Target is a registry in memory. It is safe for concurrent use.
@@ -74,8 +69,8 @@ type Target struct {
 	loseHook func(Op, registry.Group) error
 }
 
-// A place is what one entry of a group may have: a key, and where replacements
-// overlap its value besides.
+// A place identifies one entry of a group: by its key and, if replacements overlap, also by its
+// value.
 type place struct{ key, value string }
 
 func (t *Target) place(e registry.Entry) place {
@@ -92,7 +87,7 @@ func (t *Target) Capabilities() registry.Capabilities {
 	}
 }
 
-// Counts says how often a target was called, failed calls included.
+// Counts are the numbers of calls of a target, including failed calls.
 type Counts struct {
 	Groups, Reads, Writes int
 	Put, Deleted          int // entries written and deleted through Write
@@ -107,7 +102,7 @@ func New(opts Options) *Target {
 	}
 }
 
-// Groups implements registry.Target. The groups come in their order.
+// Groups implements registry.Target. It returns the groups in order.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	if err := t.begin(ctx, OpGroups, registry.Group{}); err != nil {
 		return nil, err
@@ -118,7 +113,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return groups, t.end(OpGroups, registry.Group{})
 }
 
-// Read implements registry.Target. The entries come in their order.
+// Read implements registry.Target. It returns the entries in order.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	if err := t.begin(ctx, OpRead, group); err != nil {
 		return nil, err
@@ -132,8 +127,8 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Sto
 	return held, nil
 }
 
-// Write implements registry.Target. It applies all of the change or nothing,
-// because there is no entry that it could not hold.
+// Write implements registry.Target. It applies all of a change or nothing, because it can hold every
+// entry.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.begin(ctx, OpWrite, change.Group); err != nil {
 		return err
@@ -167,11 +162,11 @@ func (t *Target) apply(change registry.Change) ([]Event, error) {
 	return events, nil
 }
 
-// check reports why a change may not be applied to what is held now.
+// check returns why a change may not be applied to the stored entries.
 func (t *Target) check(change registry.Change) error {
 	for _, w := range change.Put {
 		if w.New.Group != change.Group || w.Old != nil && w.Old.Key != w.New.Key {
-			return fmt.Errorf("%w: entry %q: not of this group and key", registry.ErrRefused, w.New.Key)
+			return fmt.Errorf("%w: entry %q: has another group or key", registry.ErrRefused, w.New.Key)
 		}
 		e := w.New
 		if w.Old != nil {
@@ -199,7 +194,7 @@ func (t *Target) checkOld(e registry.Entry, old *registry.Stored) error {
 		return nil
 	case t.opts.Owner != "" && old.Owner != t.opts.Owner:
 		return fmt.Errorf("%w: entry %q: owned by %q", registry.ErrRefused, key, old.Owner)
-	case !ok && !old.Live: // it went with the session that held it
+	case !ok && !old.Live: // removed with the session of the entry
 		return nil
 	case !ok || now.Entry != old.Entry || old.Version != 0 && now.Version != old.Version:
 		return fmt.Errorf("%w: entry %q", registry.ErrConflict, key)
@@ -231,8 +226,7 @@ func (t *Target) set(h registry.Stored) Event {
 	return event
 }
 
-// remove drops an entry and, with the last one, its group. The caller holds
-// the lock.
+// remove drops an entry, and its group with the last entry. The caller holds the lock.
 func (t *Target) remove(e registry.Entry) []Event {
 	old, ok := t.groups[e.Group][t.place(e)]
 	if !ok {
@@ -303,5 +297,5 @@ func wait(ctx context.Context, d time.Duration) error {
 
 func compareHeld(a, b registry.Stored) int { return compare(a.Entry, b.Entry) }
 
-// compare orders entries, those of one key by their values.
+// compare orders entries by key and then by value.
 func compare(a, b registry.Entry) int { return cmp.Or(a.Compare(b), cmp.Compare(a.Value, b.Value)) }

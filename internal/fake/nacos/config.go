@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Config names a configuration; the tenant of the public namespace is empty.
+// Config identifies a configuration. The tenant of the public namespace is empty.
 type Config struct{ Tenant, Group, DataID string }
 
 // configs are the configurations of a server.
@@ -22,8 +22,8 @@ func (s *configs) Config(c Config) string {
 	return s.texts[c]
 }
 
-// SetConfig makes a content that of a configuration, as another client does;
-// an empty one removes it.
+// SetConfig sets the content of a configuration, as another client does. An empty content removes
+// the configuration.
 func (s *configs) SetConfig(c Config, content string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,14 +33,14 @@ func (s *configs) SetConfig(c Config, content string) {
 	}
 }
 
-// request reads or removes a configuration, or writes one that does not exist or has the
-// sum that the request compares it with.
+// request reads, removes or writes a configuration. A write fails if the configuration exists and
+// its checksum differs from that of the request.
 func (s *configs) request(kind string, b body) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Config{b.Tenant, b.Group, b.DataID}
 	content, exists := s.texts[c]
-	sum := md5.Sum([]byte(content)) //nolint:gosec // the sum that Nacos compares contents by
+	sum := md5.Sum([]byte(content)) //nolint:gosec // Nacos compares contents by this sum
 	switch {
 	case kind == "ConfigQueryRequest" && !exists:
 		return answer{ResultCode: failed, ErrorCode: noConfig, Message: "config data not exist"}

@@ -6,42 +6,41 @@ import (
 	"time"
 )
 
-// A Fault decides what happens to a request before the server looks at it: an
-// error code and message to answer, or 0 to continue.
+// A Fault returns the error code and message with which the server answers a request, or 0 to
+// handle the request.
 type Fault func(Request) (code int, message string)
 
-// Fail makes a fault decide over every request; nil ends that.
+// Fail sets the fault that decides about every request; nil: none.
 func (s *Server) Fail(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
 }
 
-// Lose makes the answers to some requests go missing, after the server did
-// what they ask for; nil ends that.
+// Lose loses the answers to the requests for which f returns true, after the server handled them;
+// nil: none.
 func (s *Server) Lose(f func(Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lose = f
 }
 
-// Skew sets the server's clock off.
+// Skew shifts the clock of the server.
 func (s *Server) Skew(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skew = d
 }
 
-// Drop ends the streams of every client, and what they published with them.
+// Drop ends the stream of every client, and thereby its publications.
 func (s *Server) Drop() { s.each(func(c *connection) { c.finish() }) }
 
-// Reset asks every client for a new connection.
+// Reset requests a new connection from every client.
 func (s *Server) Reset() {
 	s.each(func(c *connection) { c.push("ConnectResetRequest", map[string]string{"requestId": "reset"}) })
 }
 
-// Forget drops every publication while the connections live on, as a server
-// does that lost its data.
+// Forget drops every publication and keeps the connections, like a server that lost its data.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

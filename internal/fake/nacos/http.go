@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// overHTTP answers requests for logins and for the list of namespaces.
+// overHTTP serves logins and the list of namespaces.
 type overHTTP struct{ *Server }
 
-// Logins returns how often a token was given out.
+// Logins returns the number of issued tokens.
 func (s *Server) Logins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s overHTTP) login(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": int64(s.TokenTTL.Seconds())})
 }
 
-// AddNamespace makes a namespace that is listed from then on.
+// AddNamespace adds a namespace to the list.
 func (s *Server) AddNamespace(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

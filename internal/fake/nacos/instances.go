@@ -18,16 +18,16 @@ type cached struct {
 	hosts []model.Instance
 }
 
-// Set makes instances the publication of another client, by its name, without
-// a connection; none withdraws it.
+// Set replaces the publication of a named client that has no connection; without instances it
+// withdraws the publication.
 func (s *Server) Set(sv Service, client string, instances ...model.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.publish(sv.public(), "other-"+client, instances)
 }
 
-// Instances returns what a service holds now, without the lag, in the order
-// of address and connection.
+// Instances returns the current instances of a service, without the lag, ordered by address and
+// connection.
 func (s *Server) Instances(sv Service) []model.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Server) hosts(sv Service) []model.Instance {
 	return slices.CompactFunc(out, func(a, b model.Instance) bool { return reflect.DeepEqual(a, b) })
 }
 
-// publish replaces what a connection holds of a service. The caller holds mu.
+// publish replaces the publication of a connection in a service. The caller holds mu.
 func (s *Server) publish(sv Service, conn string, instances []model.Instance) {
 	if _, kept := s.shadow[sv]; !kept && s.Lag > 0 && s.services[sv] != nil {
 		s.shadow[sv] = cached{at: time.Now(), hosts: s.hosts(sv)}
@@ -72,7 +72,7 @@ func (s *Server) publish(sv Service, conn string, instances []model.Instance) {
 	s.notify(sv)
 }
 
-// cachedHosts answers a read as a real server does: as of Lag ago.
+// cachedHosts returns the instances as of Lag ago, as reads from a real server do.
 func (s *Server) cachedHosts(sv Service) []model.Instance {
 	old, kept := s.shadow[sv]
 	if kept && time.Since(old.at) < s.Lag {
@@ -82,10 +82,13 @@ func (s *Server) cachedHosts(sv Service) []model.Instance {
 	return s.hosts(sv)
 }
 
-// info returns what answers and pushes show of a service. If it has a protection
-// threshold and no larger share of the hosts is healthy, all are shown as healthy.
+// info returns a service as answers and pushes report it. If the share of healthy hosts does not
+// exceed the service's protection threshold, all hosts are reported as healthy.
 func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
-	info := &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli()))}
+	info := &model.Service{
+		Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true,
+		LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli())),
+	}
 	threshold, ok := s.thresholds[sv]
 	healthy := 0
 	for _, h := range hosts {
@@ -103,8 +106,8 @@ func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
 	return info
 }
 
-// Remove drops services with their names, as a server does that cleans up; the
-// subscribers receive that nothing is left.
+// Remove removes services including their names, as a server does when it cleans up. Subscribers
+// receive an empty service.
 func (s *Server) Remove(services ...Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,9 +119,9 @@ func (s *Server) Remove(services ...Service) {
 	}
 }
 
-// Edit changes instances of a service as an operator does in the console, and
-// notifies its subscribers. As with a real server it stays beside whatever is
-// published later; nil withdraws it.
+// Edit changes the instances of a service as an operator does in the console, and notifies its
+// subscribers. As on a real server, the change also applies to instances that are published later;
+// nil ends it.
 func (s *Server) Edit(sv Service, change func(*model.Instance)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +130,7 @@ func (s *Server) Edit(sv Service, change func(*model.Instance)) {
 	s.notify(sv)
 }
 
-// Protect gives a service a protection threshold, and notifies its subscribers.
+// Protect sets the protection threshold of a service, and notifies its subscribers.
 func (s *Server) Protect(sv Service, threshold float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +139,7 @@ func (s *Server) Protect(sv Service, threshold float64) {
 	s.notify(sv)
 }
 
-// selected returns the instances that an answer is about.
+// selected returns the enabled instances, or only those that are also healthy.
 func selected(hosts []model.Instance, healthyOnly bool) []model.Instance {
 	return slices.DeleteFunc(slices.Clone(hosts), func(i model.Instance) bool { return !i.Enable || healthyOnly && !i.Healthy })
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// Push is what the server sends to the subscribers of a service without a request. As with a real one the namespace is not in it.
+// Push is a message to the subscribers of a service. As on a real server, the message does not
+// contain the namespace.
 type Push struct {
 	Service Service
 	Info    model.Service
 }
 
-// ReplacePushes makes a function decide what is sent in the place of each push: nothing
-// if it is to be lost, several if it is to be repeated; nil ends that.
-// It must not call the server.
+// ReplacePushes sets a function that replaces each push: by none to lose it, by several to repeat
+// it. Nil ends the replacement. The function must not call the server.
 func (s *Server) ReplacePushes(f func(Push) []Push) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replace = f
 }
 
-// Send pushes something to the subscribers of its service, whatever is true.
+// Send sends a push to the subscribers of its service, whatever the server stores.
 func (s *Server) Send(p Push) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *Server) Send(p Push) {
 	s.deliver(p)
 }
 
-// Subscriptions returns how many services are subscribed, over all clients.
+// Subscriptions returns the number of subscriptions of all clients.
 func (s *Server) Subscriptions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +42,8 @@ func (s *Server) Subscriptions() int {
 	return n
 }
 
-// Unsubscribe makes the server forget every subscription, as one does that
-// lost its clients but for their connections.
+// Unsubscribe drops every subscription and keeps the connections, like a server that lost the state
+// of its clients.
 func (s *Server) Unsubscribe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +52,8 @@ func (s *Server) Unsubscribe() {
 	}
 }
 
-// notify sends to the subscribers of a service what it holds; pushes show
-// instances that are not enabled, as a real server's do. The caller holds mu.
+// notify pushes a service to its subscribers. As on a real server, pushes include disabled
+// instances. The caller holds mu.
 func (s *Server) notify(sv Service) {
 	p := Push{Service: sv, Info: *s.info(sv, s.hosts(sv))}
 	if s.replace == nil {
@@ -65,7 +65,7 @@ func (s *Server) notify(sv Service) {
 	}
 }
 
-// deliver sends a push in the order of its calls. The caller holds mu.
+// deliver sends a push to each subscriber, in the order of calls. The caller holds mu.
 func (s *Server) deliver(p Push) {
 	for _, id := range slices.Sorted(maps.Keys(s.conns)) {
 		c := s.conns[id]

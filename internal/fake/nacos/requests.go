@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// The answers of a server that callers decide by.
+// The result and error codes of a server.
 const (
 	ok           = 200
 	failed       = 500
@@ -48,7 +48,7 @@ type body struct {
 	PageNo      int              `json:"pageNo"`
 	PageSize    int              `json:"pageSize"`
 
-	Tenant  string `json:"tenant"` // of a configuration
+	Tenant  string `json:"tenant"` // this and the following fields: of a configuration
 	Group   string `json:"group"`
 	DataID  string `json:"dataId"`
 	Content string `json:"content"`
@@ -168,7 +168,7 @@ func metadataSize(i model.Instance) int {
 	return n
 }
 
-// Request is one request that the server received.
+// Request is a request that the server received.
 type Request struct {
 	Type  string
 	Conn  string
@@ -176,14 +176,14 @@ type Request struct {
 	Token string
 }
 
-// Requests returns the requests of a type in order.
+// Requests returns the received requests of a type, in order.
 func (s *Server) Requests(kind string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.log), func(r Request) bool { return r.Type != kind })
 }
 
-// RequestCount returns how many requests there were.
+// RequestCount returns the number of received requests.
 func (s *Server) RequestCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *Server) RequestCount() int {
 func payload(kind string, body any) *nacosgrpc.Payload {
 	b, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // of plain data alone
+		panic(err) // plain data can always be encoded
 	}
 	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: kind}, Body: &anypb.Any{Value: b}}
 }

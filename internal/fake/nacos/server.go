@@ -15,9 +15,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Service names a service of the server. Where a test names one, an
-// empty namespace is the public one; over the wire it is one of its own, as it
-// is on a real server.
+// Service names a service of the server. In calls of a test, an empty namespace means the public
+// one. Over the wire an empty namespace is a separate one, as on a real server.
 type Service struct{ Namespace, Group, Name string }
 
 func (s Service) public() Service {
@@ -27,7 +26,7 @@ func (s Service) public() Service {
 	return s
 }
 
-// Server is a Nacos server. Its methods may be called at any time.
+// Server is a Nacos server. Its methods may be called at any time and from any goroutine.
 type Server struct {
 	configs
 
@@ -36,14 +35,14 @@ type Server struct {
 	Password string
 	TokenTTL time.Duration
 
-	Namespaces map[string]string // names by id, which anybody may list; nil: the server lists none
+	Namespaces map[string]string // names by id, listed without a login; nil: not listed
 
-	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
+	PageLimit int // maximum number of services in one page of a list; 0: as requested
 
 	mu         sync.Mutex
-	thresholds map[Service]float64                     // of protection
+	thresholds map[Service]float64                     // protection thresholds
 	services   map[Service]map[string][]model.Instance // by connection
-	edits      map[Service]func(*model.Instance)       // what was set in the console
+	edits      map[Service]func(*model.Instance)       // changes made in the console
 	shadow     map[Service]cached
 	conns      map[string]*connection
 	tokens     map[string]time.Time

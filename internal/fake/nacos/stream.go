@@ -27,15 +27,15 @@ func (c *connection) finish() {
 	}
 }
 
-// Connections returns how many clients are set up.
+// Connections returns the number of connected clients.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// tagger gives each transport a name, so that requests and stream of one
-// client are known to belong together, as a real server does.
+// tagger names each transport, so that the server knows which requests and which stream belong to
+// one client, as a real server does.
 type tagger struct{ s *Server }
 
 type connKey struct{}
@@ -88,7 +88,7 @@ func (s *Server) RequestBiStream(stream nacosgrpc.BiRequestStream_RequestBiStrea
 	return nil
 }
 
-// gone drops what a connection published.
+// gone removes a connection and its publications.
 func (s *Server) gone(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,6 +104,6 @@ func (c *connection) push(kind string, b any) {
 	c.send.Lock()
 	defer c.send.Unlock()
 	if !c.ended {
-		_ = c.stream.Send(payload(kind, b)) // a stream that broke ends by itself
+		_ = c.stream.Send(payload(kind, b)) // a broken stream ends on its own
 	}
 }

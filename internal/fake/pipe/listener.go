@@ -1,6 +1,6 @@
-// Package pipe is a network of tests that never leaves the process, and that virtual
-// time knows: connections are pipes of package net. Those of bufconn may keep a
-// deadline that net/http has reset, and then end each request on them at once.
+// Package pipe is a network for tests within one process and in virtual time. Connections
+// are pipes of package net. Connections of bufconn may keep a deadline that net/http has
+// reset, which then ends every request at once.
 package pipe
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Listener accepts what Dial connects. It implements net.Listener.
+// Listener accepts the connections of Dial. It implements net.Listener.
 type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -21,8 +21,7 @@ func Listen() *Listener {
 	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial returns a connection once it is accepted. It fails where the listener is closed
-// or ctx ends.
+// Dial returns a connection when it is accepted. It fails if the listener is closed or ctx ends.
 func (l *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {

@@ -1,7 +1,7 @@
 package zookeeper
 
 import (
-	"crypto/sha1" //nolint:gosec // the digest scheme of ZooKeeper is defined by it
+	"crypto/sha1" //nolint:gosec // ZooKeeper's digest scheme uses it
 	"encoding/base64"
 	"strings"
 )
@@ -16,28 +16,28 @@ const (
 	PermAll = PermRead | PermWrite | PermCreate | PermDelete | PermAdmin
 )
 
-// ACL is who may do what with a node.
+// ACL is one entry of the access control list of a node.
 type ACL struct {
 	Perms      int32
 	Scheme, ID string
 }
 
-// WorldACL lets everybody do what the permissions say.
+// WorldACL grants permissions to every client.
 func WorldACL(perms int32) []ACL { return []ACL{{Perms: perms, Scheme: "world", ID: "anyone"}} }
 
-// DigestACL lets one user do what the permissions say.
+// DigestACL grants permissions to one user.
 func DigestACL(perms int32, user, password string) []ACL {
 	return []ACL{{Perms: perms, Scheme: "digest", ID: digest(user + ":" + password)}}
 }
 
-// digest returns the id that the digest scheme gives to user:password.
+// digest returns the id of user:password in the digest scheme.
 func digest(credentials string) string {
 	user, _, _ := strings.Cut(credentials, ":")
 	sum := sha1.Sum([]byte(credentials)) //nolint:gosec // as above
 	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// identity is who a connection has shown to be.
+// identity is an authenticated identity of a connection.
 type identity struct{ scheme, id string }
 
 // allowed reports whether one of the identities has a permission.
@@ -58,8 +58,8 @@ func allowed(acl []ACL, perm int32, ids []identity) bool {
 	return false
 }
 
-// fixACL replaces the scheme auth by the identities of the connection, as a
-// server does before it stores an ACL.
+// fixACL replaces the scheme auth by the identities of the connection, as a server does before it
+// stores an ACL.
 func fixACL(acl []ACL, ids []identity) ([]ACL, code) {
 	var out []ACL
 	for _, a := range acl {

@@ -8,24 +8,23 @@ import (
 	"strings"
 )
 
-// ErrNode says that a node that the server itself was asked to change is not
-// there, or that its path is none.
+// ErrNode says that a node to change through the Server does not exist, or that its path is invalid.
 var ErrNode = errors.New("no such node")
 
-// Node is a node as the server holds it.
+// Node is a stored node.
 type Node struct {
 	Data []byte
 	ACL  []ACL
 	Stat Stat
 }
 
-// Put stores data in a node as another client would whom no ACL binds, and
-// makes the node and its parents where they are missing.
+// Put stores data in a node, as another client without restrictions does. It creates the node and
+// its parents if they do not exist.
 func (s *Server) Put(path string, data []byte) error {
 	return s.put(path, data, 0)
 }
 
-// PutEphemeral stores a node that exists as long as a session.
+// PutEphemeral stores a node that is deleted with a session.
 func (s *Server) PutEphemeral(path string, data []byte, session int64) error {
 	return s.put(path, data, session)
 }
@@ -57,7 +56,7 @@ func (s *Server) put(path string, data []byte, session int64) error {
 	return nil
 }
 
-// Delete removes a node and everything under it; what is not there is gone.
+// Delete removes a node and everything below it. A missing node is not an error.
 func (s *Server) Delete(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +80,7 @@ func (s *Server) SetACL(path string, acl []ACL) error {
 	return nil
 }
 
-// Get returns a node, false where there is none.
+// Get returns a node, or false if there is none.
 func (s *Server) Get(path string) (Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +91,7 @@ func (s *Server) Get(path string) (Node, bool) {
 	return Node{Data: slices.Clone(n.data), ACL: slices.Clone(n.acl), Stat: n.snapshot()}, true
 }
 
-// Children returns the names of a node's children in order; none where there
-// is no such node.
+// Children returns the names of a node's children in order; none if there is no such node.
 func (s *Server) Children(path string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +101,7 @@ func (s *Server) Children(path string) []string {
 	return s.tree.children(path)
 }
 
-// Paths returns the path of every node at and under a path, in order.
+// Paths returns the paths of a node and every node below it, in order.
 func (s *Server) Paths(path string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

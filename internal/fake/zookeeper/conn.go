@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// conn is one connection: a goroutine that reads and answers requests in
-// their order, and one that writes.
+// conn is a connection. One goroutine reads and answers requests in order, another one writes.
 type conn struct {
 	net.Conn
 	server *Server
@@ -19,28 +18,28 @@ type conn struct {
 	gone   chan struct{} // closed when the connection is cut
 	once   sync.Once
 
-	// Only the reading goroutine touches these.
+	// Owned by the reading goroutine.
 	session *session
 	ids     []identity
 
-	// Guarded by the server.
+	// Guarded by the server's lock.
 	onData, onList map[string]struct{}
-	past           *tree // what it sees until it syncs; nil: what is
+	past           *tree // the tree that the client sees until it syncs; nil: the current one
 }
 
 var (
 	errClosed = errors.New("the client closed the session")
-	errAhead  = errors.New("the client has seen more than this server has, and must try another")
+	errAhead  = errors.New("the client has seen a later transaction than this server, and must try another server")
 )
 
-// handshake is how long a client has for its connect request.
+// handshake is the time limit for the connect request of a client.
 const handshake = 10 * time.Second
 
-// cut ends the connection; the session continues.
+// cut closes the connection; the session continues.
 func (c *conn) cut() {
 	c.once.Do(func() {
 		close(c.gone)
-		_ = c.Close() // nobody is left to report it to
+		_ = c.Close() // an error would have no reader
 	})
 }
 
@@ -89,15 +88,15 @@ func (c *conn) write() {
 	}
 }
 
-// send hands a packet to the writer. It does not block, so that it may be
-// called under the server's lock.
+// send passes a packet to the writer. It does not block, so that it may be called with the server's
+// lock held.
 func (c *conn) send(packet []byte) {
 	if !c.out.put(packet) {
 		c.cut()
 	}
 }
 
-// finish cuts the connection once everything sent is written.
+// finish cuts the connection after everything that was sent is written.
 func (c *conn) finish() error {
 	c.out.end()
 	<-c.gone
@@ -115,7 +114,7 @@ func (c *conn) read() ([]byte, error) {
 func (c *conn) readBody(head [4]byte) ([]byte, error) {
 	n := binary.BigEndian.Uint32(head[:])
 	if n > maxBuffer {
-		return nil, fmt.Errorf("packet of %d bytes, at most %d", n, maxBuffer)
+		return nil, fmt.Errorf("packet of %d bytes exceeds the limit of %d", n, maxBuffer)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(c.Conn, b); err != nil {
@@ -124,10 +123,9 @@ func (c *conn) readBody(head [4]byte) ([]byte, error) {
 	return b, nil
 }
 
-// connect answers the first packet of a connection: a connect request or a
-// four letter word.
+// connect answers the first packet of a connection: a connect request or a four-letter word.
 func (c *conn) connect() error {
-	_ = c.SetReadDeadline(time.Now().Add(handshake)) // a missed deadline shows in the read
+	_ = c.SetReadDeadline(time.Now().Add(handshake)) // an error shows in the read
 	var head [4]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
 		return fmt.Errorf("read: %w", err)
@@ -175,7 +173,7 @@ func connectResponse(s *session) []byte {
 	return e.packet()
 }
 
-// command answers a four letter word; empty if it is none.
+// command returns the answer to a four-letter word; empty for other words.
 func (s *Server) command(w string) string {
 	switch w {
 	case "ruok":
@@ -191,11 +189,11 @@ func (s *Server) command(w string) string {
 	}
 }
 
-// Version is the version the server says it has.
+// Version is the version that the server reports.
 const Version = "3.9.0-memory"
 
-// outbox holds the packets that wait to be written. It is bounded: a client
-// that reads too slowly for it is cut off.
+// outbox is the queue of packets to write. It is bounded: a client that reads too slowly is
+// disconnected.
 type outbox struct {
 	wake chan struct{} // ready while there is something to write
 
@@ -204,12 +202,12 @@ type outbox struct {
 	last    bool
 }
 
-// maxWaiting is how many packets may wait.
+// maxWaiting is the capacity of an outbox.
 const maxWaiting = 100_000
 
 func newOutbox() outbox { return outbox{wake: make(chan struct{}, 1)} }
 
-// put adds a packet, and reports whether there was room.
+// put adds a packet, and returns false if the outbox is full.
 func (o *outbox) put(packet []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,7 +219,7 @@ func (o *outbox) put(packet []byte) bool {
 	return true
 }
 
-// end says that no packet will follow.
+// end marks the end of the packets.
 func (o *outbox) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,7 +227,7 @@ func (o *outbox) end() {
 	o.signal()
 }
 
-// drain returns what waits, and whether nothing will follow.
+// drain removes and returns the waiting packets, and whether they are the last ones.
 func (o *outbox) drain() (net.Buffers, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

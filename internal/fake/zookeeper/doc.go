@@ -1,8 +1,8 @@
-// Package zookeeper is a ZooKeeper server held in memory. It speaks the real
-// protocol: sessions that expire, ephemeral nodes, versions, transactions, watches,
-// digest authentication, ACLs and the limit of a packet. Tests run against it, with
-// faults too: cut, delayed, denied and lost answers.
+// Package zookeeper is a ZooKeeper server in memory. It implements the real protocol:
+// sessions that expire, ephemeral nodes, versions, transactions, watches, digest
+// authentication, ACLs and the size limit of a packet. Tests can make it cut
+// connections, and delay, deny and lose answers.
 //
-// It keeps nothing on disk and is one server: no quorum, no observers, no
-// SASL, no sequential or TTL nodes, no watches that outlive their connection.
+// It is one server and stores nothing on disk. It has no quorum, observers, SASL,
+// sequential or TTL nodes, and no watches that outlive their connection.
 package zookeeper

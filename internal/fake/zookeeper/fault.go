@@ -6,65 +6,62 @@ import (
 	"time"
 )
 
-// Request is what a fault is decided by.
+// Request is a request for which a fault is chosen.
 type Request struct {
 	Session int64
 	Op      Op
-	Paths   []string // of a transaction those of all its operations
+	Paths   []string // of a transaction: of all its operations
 }
 
-// Cut says when the connection of a request is cut.
+// Cut is the moment at which the connection of a request is cut.
 type Cut int
 
-// The times of a cut.
+// The moments of a cut.
 const (
 	CutNever  Cut = iota
-	CutBefore     // nothing was done
-	CutAfter      // the request was done, its answer is lost
+	CutBefore     // before the request is executed
+	CutAfter      // after the request is executed; its answer is lost
 )
 
-// Fault is what happens to a request. The zero value is nothing.
+// Fault is what happens to a request. The zero value has no effect.
 type Fault struct {
-	Delay time.Duration // before the request is done
+	Delay time.Duration // before the request is executed
 	Cut   Cut
-	Code  int32 // an error code of the protocol to answer with instead; 0: none
+	Code  int32 // an error code of the protocol that replaces the answer; 0: none
 }
 
-// SetFault makes the server ask before each request what is to happen to it;
-// nil ends that. The function may be called at any time from many
-// goroutines, and must not call the server.
+// SetFault sets the function that chooses the fault of each request; nil: none. The function may be
+// called by several goroutines at the same time, and must not call the server.
 func (s *Server) SetFault(fault func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// Count returns how many requests of an operation were received since the
-// server started.
+// Count returns the number of requests of an operation since the server started.
 func (s *Server) Count(op Op) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[op]
 }
 
-// Changes returns how many requests of clients changed the tree.
+// Changes returns the number of requests of clients that changed the tree.
 func (s *Server) Changes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes
 }
 
-// Lag makes every connection from now on see the tree as it is now, until it
-// syncs: one to a follower that lags behind its leader.
+// Lag makes every new connection see the tree as it is now, until it syncs, like a connection to a
+// follower that lags behind its leader.
 func (s *Server) Lag() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.past = &tree{nodes: copied(s.tree.nodes)}
 }
 
-// Watches returns how many watches of all connections are armed, and how often
-// one was armed since the server started that was armed already. Clients keep
-// something for each time.
+// Watches returns the number of armed watches of all connections, and how often an armed watch was
+// armed again since the server started. Clients keep state for each time.
 func (s *Server) Watches() (armed, again int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,15 +71,15 @@ func (s *Server) Watches() (armed, again int) {
 	return armed, s.rearmed
 }
 
-// Snapshot is what a server stores: its nodes and its sessions. The zero value
-// is that of a server whose disk was wiped.
+// Snapshot is the stored state of a server: its nodes and its sessions. The zero value is the state
+// of a server whose disk was wiped.
 type Snapshot struct {
 	nodes    map[string]*node
 	zxid     int64
 	sessions []session
 }
 
-// Snapshot returns what the server stores now.
+// Snapshot returns the stored state.
 func (s *Server) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +90,8 @@ func (s *Server) Snapshot() Snapshot {
 	return snap
 }
 
-// Restore makes the server one that was started with what a snapshot holds:
-// every connection is cut, and sessions that are not in it are unknown.
+// Restore restarts the server with a snapshot: every connection is cut, and sessions that are not in
+// the snapshot are unknown.
 func (s *Server) Restore(snap Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +110,7 @@ func (s *Server) Restore(snap Snapshot) {
 	}
 }
 
-// copied returns nodes that do not change with others.
+// copied returns a deep copy of nodes.
 func copied(nodes map[string]*node) map[string]*node {
 	out := make(map[string]*node, len(nodes))
 	for path, n := range nodes {

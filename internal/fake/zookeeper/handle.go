@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// xidWatch is what the packets of watches carry.
+// xidWatch is the request id of watch events.
 const xidWatch int32 = -1
 
-// handle does one request and answers it. An error ends the connection.
+// handle executes a request and answers it. An error ends the connection.
 func (c *conn) handle(r request) error {
 	if !c.server.touch(c.session) {
 		c.reply(r, 0, errSessionExpired, nil)
@@ -34,8 +34,8 @@ func (c *conn) handle(r request) error {
 	return c.do(r, f.Cut)
 }
 
-// do does a request and sends its answer under the server's lock, so that a
-// client learns of a change after the answer that armed its watch.
+// do executes a request and sends its answer with the server's lock held, so that a client receives
+// a change after the answer that armed its watch.
 func (c *conn) do(r request, cut Cut) error {
 	s := c.server
 	s.mu.Lock()
@@ -57,8 +57,8 @@ func (c *conn) do(r request, cut Cut) error {
 	return nil
 }
 
-// commit does a request that may change the tree, as a whole or not at all.
-// The caller holds the lock.
+// commit executes a request that may change the tree, completely or not at all. The caller holds
+// the lock.
 func (c *conn) commit(r request, e *encoder) code {
 	s := c.server
 	s.tree.begin()
@@ -72,7 +72,7 @@ func (c *conn) commit(r request, e *encoder) code {
 	return errOK
 }
 
-// change does a request that may change the tree. The caller holds the lock.
+// change executes a request that may change the tree. The caller holds the lock.
 func (c *conn) change(r request, e *encoder) code {
 	if r.op != OpMulti {
 		return c.changeOne(r, e)
@@ -95,8 +95,7 @@ func (c *conn) change(r request, e *encoder) code {
 	return errOK
 }
 
-// multiError encodes the answer to a transaction of which one operation
-// failed.
+// multiError encodes the answer to a transaction in which one operation failed.
 func multiError(e *encoder, ops, failed int, err code) {
 	for i := range ops {
 		result := errInconsistent
@@ -166,8 +165,7 @@ func (c *conn) setACL(r request, e *encoder) code {
 	return errOK
 }
 
-// query does a request that changes nothing in the tree. The caller holds the
-// lock.
+// query executes a request that does not change the tree. The caller holds the lock.
 func (c *conn) query(r request, e *encoder) code {
 	switch r.op {
 	case OpPing:
@@ -206,7 +204,7 @@ func (c *conn) queryNode(r request, e *encoder) code {
 	return errOK
 }
 
-// show encodes what a request asked to see of a node.
+// show encodes the requested part of a node.
 func show(op Op, n *node, e *encoder) {
 	switch op {
 	case OpGetData:
@@ -214,8 +212,8 @@ func show(op Op, n *node, e *encoder) {
 	case OpGetACL:
 		e.acl(n.acl)
 	case OpGetChildren2:
-		e.strings(slices.Collect(maps.Keys(n.children))) // no order, as a real server has none
-	default: // OpExists answers with the stat alone
+		e.strings(slices.Collect(maps.Keys(n.children))) // in no order, as on a real server
+	default: // OpExists returns only the stat
 	}
 	e.stat(n.snapshot())
 }
@@ -244,7 +242,7 @@ func (c *conn) reply(r request, zxid int64, err code, body []byte) {
 	c.send(e.packet())
 }
 
-// pause waits, unless the connection is cut before.
+// pause waits for a time, or until the connection is cut.
 func (c *conn) pause(d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -259,7 +257,7 @@ func (c *conn) pause(d time.Duration) bool {
 	}
 }
 
-// consult asks what is to happen to a request and counts it.
+// consult counts a request and returns its fault.
 func (s *Server) consult(r Request) Fault {
 	s.mu.Lock()
 	s.counts[r.Op]++
@@ -271,8 +269,7 @@ func (s *Server) consult(r Request) Fault {
 	return fault(r)
 }
 
-// watch records that the connection is to be notified once of a change. The
-// caller holds the server's lock, as below.
+// watch arms a watch of the connection for one change. The caller holds the server's lock, as below.
 func (c *conn) watch(r request) {
 	set := &c.onData
 	if r.op == OpGetChildren2 {
@@ -284,7 +281,7 @@ func (c *conn) watch(r request) {
 	*set = add(*set, r.path)
 }
 
-// notify notifies the connection of a change that it watches.
+// notify sends the event of a change if the connection watches it.
 func (c *conn) notify(e event) {
 	notified := false
 	if e.kind != eventChildrenChanged {
@@ -318,7 +315,7 @@ func add(set map[string]struct{}, path string) map[string]struct{} {
 	return set
 }
 
-// remove removes a path from a set, and reports whether it was there.
+// remove removes a path from a set, and returns whether the set contained it.
 func remove(set map[string]struct{}, path string) bool {
 	_, ok := set[path]
 	delete(set, path)

@@ -2,10 +2,10 @@ package zookeeper
 
 import "fmt"
 
-// Op is the code of a request in the protocol.
+// Op is the code of an operation in the protocol.
 type Op int32
 
-// The requests that the server answers.
+// The operations of the server.
 const (
 	OpCreate       Op = 1
 	OpDelete       Op = 2
@@ -33,7 +33,7 @@ func (o Op) writes() bool {
 	}
 }
 
-// request is one decoded request. Only the fields of its operation are set.
+// request is a decoded request. Only the fields of its operation are set.
 type request struct {
 	xid     int32
 	op      Op
@@ -47,7 +47,7 @@ type request struct {
 	multi   []request
 }
 
-// maxOps bounds a transaction, so that a short packet cannot ask for much.
+// maxOps bounds a transaction, so that a short packet cannot request much work.
 const maxOps = 100_000
 
 // decodeRequest reads a packet without its length.
@@ -83,7 +83,7 @@ func (r *request) decodeBody(d *decoder) {
 		r.acl, r.version = d.acl(), d.int32()
 	case OpExists, OpGetData, OpGetChildren2:
 		r.watch = d.bool()
-	default: // the path is all there is, or the operation is unknown
+	default: // there is only the path, or the operation is unknown
 	}
 }
 
@@ -103,7 +103,7 @@ func (r *request) decodeMulti(d *decoder) {
 	}
 }
 
-// paths returns every path that a request names.
+// paths returns every path in a request.
 func (r *request) paths() []string {
 	if r.op != OpMulti {
 		return []string{r.path}

@@ -21,7 +21,7 @@ type Options struct {
 // ZooKeeper's own defaults.
 const (
 	maxBuffer  = 0xfffff         // bytes of a packet, jute.maxbuffer
-	minSession = 4 * time.Second // of the timeouts that are granted
+	minSession = 4 * time.Second // minimum session timeout
 	maxSession = 40 * time.Second
 )
 
@@ -35,7 +35,7 @@ type Server struct {
 	sessions  map[int64]*session
 	conns     map[*conn]struct{}
 	listeners map[net.Listener]struct{}
-	past      *tree // what connections that lag see; nil: none does
+	past      *tree // the tree that lagging connections see; nil: none lags
 	fault     func(Request) Fault
 	counts    map[Op]int
 	rearmed   int
@@ -44,7 +44,7 @@ type Server struct {
 	closed    bool
 }
 
-// session is a client's, and remains for its timeout without a connection.
+// session is the session of a client. It survives without a connection for its timeout.
 type session struct {
 	id       int64
 	password []byte
@@ -53,7 +53,7 @@ type session struct {
 	conn     *conn
 }
 
-// New returns a server with an empty tree that listens nowhere yet.
+// New returns a server with an empty tree. It does not listen yet.
 func New(opts Options) *Server {
 	return &Server{
 		opts: opts, tree: newTree(), nextID: time.Now().UnixMilli() << 16,
@@ -75,8 +75,7 @@ func (s *Server) Listen(ctx context.Context, address string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Serve makes the server accept connections from a listener, which it closes in
-// the end. It does not block.
+// Serve makes the server accept connections from a listener, which Close closes. It does not block.
 func (s *Server) Serve(l net.Listener) error {
 	if s.opts.TLS != nil {
 		l = tls.NewListener(l, s.opts.TLS)
@@ -100,8 +99,8 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Dial returns a connection to the server that never leaves the process,
-// whatever the address. It is what a client's dialer may be replaced by.
+// Dial returns a connection to the server within the process, whatever the address. It can replace
+// the dialer of a client.
 func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	if err := s.serveConn(server); err != nil {
@@ -117,7 +116,7 @@ func (s *Server) serveConn(raw net.Conn) error {
 	defer s.mu.Unlock()
 	c.past = s.past
 	if s.closed {
-		_ = raw.Close() // it was never used
+		_ = raw.Close() // the connection was never used
 		return net.ErrClosed
 	}
 	s.conns[c] = struct{}{}
@@ -125,8 +124,8 @@ func (s *Server) serveConn(raw net.Conn) error {
 	return nil
 }
 
-// Close ends the server and waits for everything it started. The sessions are
-// gone, the tree can still be looked at.
+// Close stops the server and waits for everything that it started. The sessions end. The tree can
+// still be read.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -143,7 +142,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// DropConnections cuts every connection; the sessions live on.
+// DropConnections cuts every connection; the sessions continue.
 func (s *Server) DropConnections() {
 	s.mu.Lock()
 	conns := make([]*conn, 0, len(s.conns))
@@ -156,7 +155,7 @@ func (s *Server) DropConnections() {
 	}
 }
 
-// Sessions returns the ids of the sessions that live.
+// Sessions returns the ids of the live sessions.
 func (s *Server) Sessions() []int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +167,8 @@ func (s *Server) Sessions() []int64 {
 	return ids
 }
 
-// Expire ends a session as if its client had been silent for too long: its
-// ephemeral nodes go, its connection is cut.
+// Expire ends a session as if its client had been silent for too long: its ephemeral nodes are
+// deleted, and its connection is cut.
 func (s *Server) Expire(id int64) {
 	s.mu.Lock()
 	ses := s.sessions[id]
@@ -200,15 +199,15 @@ func (s *Server) end(ses *session) {
 	s.committed()
 }
 
-// zxid returns the last transaction.
+// zxid returns the id of the last transaction.
 func (s *Server) zxid() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tree.zxid
 }
 
-// open finds the session of a connect request, or makes a new one. It is nil
-// where the session asked for is no longer there.
+// open returns the session of a connect request, or a new one. It returns nil if the requested
+// session no longer exists.
 func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,13 +230,13 @@ func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration)
 	return ses
 }
 
-// add adds a session, which expires. The caller holds the lock.
+// add adds a session and starts its timeout. The caller holds the lock.
 func (s *Server) add(ses *session) {
 	ses.timer = time.AfterFunc(ses.timeout, func() { s.Expire(ses.id) })
 	s.sessions[ses.id] = ses
 }
 
-// touch keeps a session alive, and reports whether it still is.
+// touch restarts the timeout of a session, and returns false if the session has ended.
 func (s *Server) touch(ses *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +247,7 @@ func (s *Server) touch(ses *session) bool {
 	return true
 }
 
-// committed notifies the watches of what a transaction did. The caller holds the
-// lock.
+// committed notifies the watches of the changes of a transaction. The caller holds the lock.
 func (s *Server) committed() {
 	for _, e := range s.tree.events {
 		for c := range s.conns {

@@ -28,7 +28,7 @@ const (
 	errAuthFailed     code = -115
 )
 
-// Stat is what a server reports of a node beside its data.
+// Stat is the metadata of a node.
 type Stat struct {
 	Czxid, Mzxid, Pzxid         int64
 	Ctime, Mtime                int64 // milliseconds since 1970
@@ -50,7 +50,7 @@ func (n *node) snapshot() Stat {
 	return s
 }
 
-// event is what watches are notified of a change.
+// event is a change as watches report it.
 type event struct {
 	kind int32
 	path string
@@ -63,8 +63,8 @@ const (
 	eventChildrenChanged int32 = 4
 )
 
-// tree holds the nodes. Its changes are collected with their inverse, so that
-// those of a transaction can be withdrawn. It is guarded by the server.
+// tree holds the nodes. It records the inverse of each change, so that a transaction can be rolled
+// back. It is guarded by the server's lock.
 type tree struct {
 	nodes  map[string]*node
 	zxid   int64
@@ -82,7 +82,7 @@ func (t *tree) begin() {
 	t.zxid++
 }
 
-// rollback undoes everything since begin.
+// rollback undoes all changes since begin.
 func (t *tree) rollback() {
 	for _, undo := range slices.Backward(t.undo) {
 		undo()
@@ -90,11 +90,11 @@ func (t *tree) rollback() {
 	t.undo, t.events = t.undo[:0], nil
 }
 
-// who is on whose behalf an operation is done.
+// who is the client on whose behalf an operation is executed.
 type who struct {
 	session int64
 	ids     []identity
-	admin   bool // the server itself: no ACL applies
+	admin   bool // the test itself: no ACL applies
 }
 
 func (w who) may(n *node, perm int32) bool { return w.admin || allowed(n.acl, perm, w.ids) }
@@ -130,7 +130,7 @@ func (t *tree) create(w who, r request) code {
 	return errOK
 }
 
-// link puts a node into the tree and remembers how to remove it.
+// link adds a node to the tree and records how to remove it.
 func (t *tree) link(path string, n *node) {
 	parentPath, name := split(path)
 	parent := t.nodes[parentPath]
@@ -207,8 +207,8 @@ func (t *tree) children(path string) []string {
 	return slices.Sorted(maps.Keys(t.nodes[path].children))
 }
 
-// validPath reports whether a real server accepts a path; the rules are those
-// of PathUtils.validatePath in ZooKeeper 3.9, which looks at UTF-16 units.
+// validPath reports whether a real server accepts a path. The rules are those of
+// PathUtils.validatePath in ZooKeeper 3.9, which checks UTF-16 units.
 func validPath(path string) bool {
 	if path == "/" {
 		return true
@@ -224,8 +224,8 @@ func validPath(path string) bool {
 	return !slices.ContainsFunc(utf16.Encode([]rune(path)), refused)
 }
 
-// refused reports whether no path holds a UTF-16 unit: control characters,
-// surrogates, the private use area and what follows the specials.
+// refused reports whether a UTF-16 unit is invalid in a path: control characters, surrogates, the
+// private use area, and the specials.
 func refused(u uint16) bool {
 	return u <= 0x1f || u >= 0x7f && u <= 0x9f || u >= 0xd800 && u <= 0xf8ff || u >= 0xfff0
 }

@@ -5,10 +5,9 @@ import (
 	"errors"
 )
 
-var errShort = errors.New("packet is shorter than what it says it holds")
+var errShort = errors.New("packet is shorter than its length fields")
 
-// decoder reads jute, ZooKeeper's encoding. After the first error every
-// result is zero.
+// decoder reads jute, ZooKeeper's encoding. After the first error every result is zero.
 type decoder struct {
 	b   []byte
 	err error
@@ -43,7 +42,7 @@ func (d *decoder) bool() bool {
 	return b != nil && b[0] != 0
 }
 
-// bytes returns a copy, nil where the length is -1.
+// bytes returns a copy; nil if the length is -1.
 func (d *decoder) bytes() []byte {
 	n := d.int32()
 	if n < 0 {
@@ -119,8 +118,7 @@ func (e *encoder) stat(s Stat) {
 	e.int64(s.Pzxid)
 }
 
-// packet returns what was encoded after room for the length, with the length
-// filled in.
+// packet returns the encoded packet, with its length in the first bytes.
 func (e *encoder) packet() []byte {
 	binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4))
 	return e.b
