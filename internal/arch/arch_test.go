@@ -1,5 +1,5 @@
-// Package arch_test checks who imports whom. The linter has the same rules file
-// by file; this test sees what comes in through others.
+// Package arch_test checks the imports of packages. The linter has the same rules for each file; this
+// test also sees indirect imports.
 package arch_test
 
 import (
@@ -13,22 +13,22 @@ import (
 
 const module = "github.com/xds-bridge/xds-bridge/"
 
-// none allows nothing.
+// none matches nothing.
 const none = `^$`
 
-// A layer says what packages may import besides the standard library.
+// A layer is what packages may import, in addition to the standard library.
 type layer struct {
-	own   string // packages of this module they may depend on in the end, themselves included
-	sdk   string // modules of others they may import; their own dependencies come with them
-	apart string // packages of the standard library they must not import
+	own   string // packages of this module that they may depend on, directly or indirectly
+	sdk   string // other modules that they may import, with their dependencies
+	apart string // packages of the standard library that they must not import
 }
 
-// unclean is what code that does no I/O and knows no time has no use for.
+// unclean are the packages for I/O and time.
 const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 
 const adapters = `registry|registry/(statefile|tlsfile|dependency|kubelist)|metadata(/.*)?|naming`
 
-// clients is what a registry as an application uses it is made of.
+// clients are the packages of plugins/client.
 const clients = adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/client(/.*)?|plugins/internal/seam`
 
 var layers = map[string]layer{
@@ -89,14 +89,14 @@ func TestLayers(t *testing.T) {
 					t.Errorf("imports %s", path)
 				}
 				if allowed.apart != "" && regexp.MustCompile(allowed.apart).MatchString(path) {
-					t.Errorf("imports %s, and is to do no I/O and to know no time", path)
+					t.Errorf("imports %s, but must not do I/O or use time", path)
 				}
 			}
 		})
 	}
 }
 
-// TestLayers_Complete requires a layer of each new package.
+// TestLayers_Complete requires that each package is in a layer.
 func TestLayers_Complete(t *testing.T) {
 	covered := list(t, append([]string{"-f", "{{.ImportPath}}"}, keys()...)...)
 	for _, path := range list(t, "-f", "{{.ImportPath}}", "./...") {
@@ -106,7 +106,7 @@ func TestLayers_Complete(t *testing.T) {
 	}
 }
 
-// TestCommandsOnlyPrint keeps all but flags and text out of cmd.
+// TestCommandsOnlyPrint keeps everything except flags and texts out of cmd.
 func TestCommandsOnlyPrint(t *testing.T) {
 	allowed := regexp.MustCompile(`^(config|bridge|registry|internal/(app|admin(/client)?|cause|demo|kind|operation|preflight|projection|redact))$`)
 	for _, path := range list(t, "-f", "{{join .Imports \"\\n\"}}", "./cmd/...") {
@@ -124,8 +124,7 @@ func keys() []string {
 	return patterns
 }
 
-// list runs go list in the root of the module and returns its lines in order,
-// each once.
+// list runs go list in the root of the module and returns its lines, sorted and without duplicates.
 func list(t *testing.T, args ...string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)

@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// TestBinary_Imports: a package that calls methods by names that
-// nobody knows beforehand makes the linker keep every method of every type.
-// With the tags that make build sets none is there, but for cobra's, which the
-// linker sees to be unused.
+// TestBinary_Imports requires that no linked package calls methods by names that are only known at
+// run time, because the linker would then keep every method of every type. With the tags of make
+// build there is only cobra's call, which the linker recognizes as unused.
 func TestBinary_Imports(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../Makefile")

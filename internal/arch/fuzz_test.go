@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFuzz_Corpora: what was found once is tried by every test
-// run, so each target keeps inputs of its own in testdata/fuzz.
+// TestFuzz_Corpora requires that each fuzz target has inputs in testdata/fuzz, so that every test run
+// tries what fuzzing found.
 func TestFuzz_Corpora(t *testing.T) {
 	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 	seen := 0

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// compiled are the calls and conversions that a package variable may be made
-// with: they look at nothing but their arguments.
+// compiled matches the calls and conversions that may initialize a package variable: their result
+// depends only on their arguments.
 var compiled = regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile|netip\.Must\w+|strings\.NewReplacer|status\.Error|len|\(\*\w+\))$`)
 
-// TestImport_NoEffects reads the source of every
-// package: none has an init, or a variable whose value has to be found out. The
-// plugin of dubbo-go has one: dubbo-go is extended by nothing else than an import.
+// TestImport_NoEffects requires that no package has an init function, or a variable whose value
+// depends on the environment. Only the plugin of dubbo-go has one, because dubbo-go can only be
+// extended by an import.
 func TestImport_NoEffects(t *testing.T) {
 	root := list(t, "-m", "-f", "{{.Dir}}")[0]
 	files := 0
@@ -40,7 +40,7 @@ func TestImport_NoEffects(t *testing.T) {
 	}
 }
 
-// atImport returns what a file makes happen when its package is imported.
+// atImport returns the code of a file that runs when its package is imported.
 func atImport(file *ast.File) (problems []string) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
@@ -57,7 +57,7 @@ func atImport(file *ast.File) (problems []string) {
 	return problems
 }
 
-// called returns the calls by which variables get their values.
+// called returns the calls in the initial values of variables.
 func called(d *ast.GenDecl) (problems []string) {
 	ast.Inspect(d, func(n ast.Node) bool {
 		if _, later := n.(*ast.FuncLit); later {

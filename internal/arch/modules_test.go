@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// goMod is what of a go.mod matters to its dependents.
+// goMod is the part of a go.mod that applies to its dependents.
 type goMod struct {
 	Go      string
 	Require []struct{ Path, Version string }
@@ -27,8 +27,8 @@ func readGoMod(t *testing.T, file string) (m goMod) {
 	return m
 }
 
-// TestModules_Plugins: a replace is ignored in what another module
-// requires, and the modules of this repository are released together.
+// TestModules_Plugins requires that plugins have no replace, which Go ignores in dependencies, and
+// that they require one version of the modules of this repository, which are released together.
 func TestModules_Plugins(t *testing.T) {
 	t.Parallel()
 	plugins, err := filepath.Glob("../../plugins/*/go.mod")

@@ -13,7 +13,8 @@ import (
 // frameworks are the modules of RPC frameworks, other than gRPC.
 var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|go-kit/`)
 
-// TestModules_NoFrameworks: each plugin is a module of its own.
+// TestModules_NoFrameworks requires that the module of the bridge depends on no framework: each plugin
+// is a separate module.
 func TestModules_NoFrameworks(t *testing.T) {
 	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
 		if frameworks.MatchString(line) {
@@ -22,9 +23,9 @@ func TestModules_NoFrameworks(t *testing.T) {
 	}
 }
 
-// TestPluginsAreThin: what adapts a framework fits in two hundred lines of
-// code, and one of them in less than a hundred. gRPC's has a balancer beside,
-// dubbo-go's a router, and all that dubbo-go asks of a registry of either level.
+// TestPluginsAreThin requires that a plugin has at most two hundred lines of code, and one of them
+// less than a hundred. gRPC's plugin has a balancer in addition. dubbo-go's has a router, and what
+// dubbo-go requires of a registry at both levels.
 func TestPluginsAreThin(t *testing.T) {
 	lines := make(map[string]int)
 	for _, file := range pluginFiles(t) {
@@ -57,7 +58,7 @@ func pluginFiles(t *testing.T) (files []string) {
 	return files
 }
 
-// linesOfCode counts the lines that hold more than a comment.
+// linesOfCode counts the lines with code.
 func linesOfCode(t *testing.T, name string) int {
 	t.Helper()
 	text := readFile(t, name)

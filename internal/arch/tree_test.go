@@ -10,17 +10,16 @@ import (
 	"testing"
 )
 
-// TestTree looks at what a newcomer sees first: the directories, and a sentence
-// about each package.
+// TestTree checks what a newcomer sees first: the directories, and a sentence about each package.
 func TestTree(t *testing.T) {
-	t.Run("the top holds what the documents name", func(t *testing.T) {
+	t.Run("the top has the directories that the documents name", func(t *testing.T) {
 		for name := range strings.FieldsSeq("go.mod registry bridge metadata naming config cmd/xds-bridge plugins integration docker-compose.yml Makefile README.md") {
 			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	t.Run("every package says what it is for", func(t *testing.T) {
+	t.Run("every package has a comment", func(t *testing.T) {
 		dirs := list(t, "-f", "{{if .GoFiles}}{{.Dir}}{{end}}", "./...")
 		if len(dirs) < 30 {
 			t.Fatalf("only %d packages were found", len(dirs))

@@ -1,8 +1,7 @@
-// Package demo runs the bridge between a mesh of its own and a registry, and
-// shows what the bridge writes. The mesh is a real xDS server on loopback that
-// answers the debug API as istiod does; everything behind it is the bridge as
-// it runs in production. The registry is one in memory, or a real ZooKeeper,
-// which is left as it was found.
+// Package demo runs the bridge between an embedded mesh and a registry, and prints what
+// the bridge writes. The mesh is a real xDS server on loopback that serves the debug API
+// like istiod. Everything else is the bridge as in production. The registry is in memory,
+// or a real ZooKeeper or Nacos. In a ZooKeeper, the demo deletes everything that it wrote.
 package demo
 
 import (
@@ -20,34 +19,40 @@ import (
 	"github.com/xds-bridge/xds-bridge/examples"
 )
 
-// Options say what the demo does.
+// Options configure the demo.
 type Options struct {
-	Out       io.Writer
-	Once      bool          // print the state once all is in sync, and return
-	JSON      bool          // print the state as one document; requires Once
-	ZooKeeper string        // host:port of a real one; empty: a registry in memory
-	Nacos     string        // http://host:port of a real one; at most one of both
-	Root      string        // parent of the interfaces, or group of a Nacos; empty: where no consumer looks, in memory /dubbo
-	Mesh      []byte        // as examples/mesh.yaml, which is read if it is empty
-	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
-	Log       *slog.Logger  // may be nil
+	Out  io.Writer
+	Once bool // print the state when everything is in sync, and return
+	JSON bool // print the state as a JSON document; requires Once
+
+	// ZooKeeper is host:port of a real ZooKeeper, Nacos http://host:port of a real Nacos. At
+	// most one may be set; both empty: a registry in memory.
+	ZooKeeper string
+	Nacos     string
+
+	// Root is the parent of the interfaces, or the group in Nacos. Empty: /dubbo in memory; in
+	// a real registry a path or group that no consumer reads.
+	Root string
+
+	Mesh     []byte        // a mesh file; empty: examples/mesh.yaml
+	Interval time.Duration // between two steps of the mesh; 0: the interval of the mesh file
+	Log      *slog.Logger  // may be nil
 }
 
-// ErrUnreachable is wrapped by the error of a registry that does not answer.
+// ErrUnreachable says that the registry does not answer.
 var ErrUnreachable = errors.New("does not answer")
 
-// patience is how long the first state may take.
+// patience is the time limit for the first state.
 const patience = 20 * time.Second
 
-// Run runs the demo until ctx ends, or until the first state is printed if
-// Once is set. It leaves nothing behind: no goroutine, and no entry in a real
-// registry.
+// Run runs the demo until ctx ends or, with Once, until the first state is printed. When it returns,
+// no goroutine and no entry in a real registry remains.
 func Run(ctx context.Context, o Options) (err error) {
 	if o.JSON && !o.Once {
-		return errors.New("demo: a JSON document is printed once: add --once")
+		return errors.New("demo: a JSON document requires --once")
 	}
 	if o.ZooKeeper != "" && o.Nacos != "" {
-		return errors.New("demo: --zookeeper and --nacos: it writes to one registry")
+		return errors.New("demo: --zookeeper and --nacos must not both be set")
 	}
 	if len(o.Mesh) == 0 {
 		o.Mesh = examples.Mesh()
@@ -69,8 +74,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	return s.run(ctx)
 }
 
-// defaultRoot returns where the demo writes by default. In a real registry that is not
-// among the services: consumers would call providers that nobody can reach.
+// defaultRoot returns the default of Options.Root. In a real registry it is not where services are:
+// consumers would call providers that they cannot reach.
 func (o Options) defaultRoot() string {
 	switch {
 	case o.ZooKeeper != "":
@@ -81,7 +86,7 @@ func (o Options) defaultRoot() string {
 	return "/dubbo"
 }
 
-// run runs everything until ctx ends or, with Once, until the state is printed.
+// run runs the demo until ctx ends or, with Once, until the state is printed.
 func (s *environment) run(ctx context.Context) error {
 	running, cancel := context.WithCancelCause(ctx)
 	wait := s.start(running, cancel)
@@ -106,7 +111,7 @@ func (s *environment) run(ctx context.Context) error {
 	return failure(running)
 }
 
-// awaitSync waits until the registry holds what the mesh has.
+// awaitSync waits until the registry is in sync with the mesh.
 func (s *environment) awaitSync(ctx context.Context) (bridge.Status, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -127,7 +132,7 @@ func (s *environment) awaitSync(ctx context.Context) (bridge.Status, error) {
 	}
 }
 
-// failure returns why the environment ended, nil if a person ended it.
+// failure returns why the environment ended, or nil if the user ended it.
 func failure(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -135,7 +140,7 @@ func failure(ctx context.Context) error {
 	return nil
 }
 
-// churn makes the steps of the mesh happen until ctx ends.
+// churn applies the steps of the mesh, one after the other, until ctx ends.
 func (s *environment) churn(ctx context.Context) {
 	steps := s.istiod.mesh.Churn.Steps
 	if len(steps) == 0 {
@@ -155,11 +160,11 @@ func (s *environment) churn(ctx context.Context) {
 	}
 }
 
-// State is what --once prints as JSON. Its names are stable.
+// State is the JSON document of --once. Its names are stable.
 type State struct {
 	InSync   bool                   `json:"in_sync"`
 	Services []bridge.ServiceStatus `json:"services"` // of the mesh, each with its reason
-	Groups   []GroupState           `json:"groups"`   // of the registry, as far as the bridge wrote in them
+	Groups   []GroupState           `json:"groups"`   // groups of the registry with entries of the bridge
 }
 
 // GroupState is one parent of the registry.
@@ -168,7 +173,7 @@ type GroupState struct {
 	Providers []string `json:"providers"` // URLs or, in Nacos, instances, as consumers read them
 }
 
-// show prints the state of both sides.
+// show prints the services of the mesh and the groups of the registry.
 func (s *environment) show(ctx context.Context, status bridge.Status) error {
 	state := State{InSync: status.InSync(), Services: status.Services}
 	groups, err := s.journal.Groups(ctx)

@@ -20,21 +20,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// The names of the demo's owner and bridge. The owner is not one that a
-// configuration would hold.
+// The names of the demo's owner and bridge. No configuration would have this owner.
 const (
 	ownerID    = "xds-bridge demo"
 	bridgeName = "demo"
 )
 
-// environment is the mesh, the bridge and the registry.
+// environment has the mesh, the bridge and the registry.
 type environment struct {
 	options Options
 	istiod  *istiod
 	table   *registry.Table
 	source  *mesh.Source
 	format  metadata.Encoder
-	pathOf  func(registry.Group) (string, error) // how consumers call a group
+	pathOf  func(registry.Group) (string, error) // the path of a group for consumers
 	journal *journal
 	loop    *bridge.Loop
 	real    *realRegistry // a ZooKeeper; nil: none
@@ -86,7 +85,7 @@ func newSource(i *istiod, o Options) (*mesh.Source, error) {
 	source, err := mesh.New(mesh.Options{
 		ADS:     ads.Options{Address: i.xds.Addr().String(), Node: node, Log: o.Log},
 		Mapping: mapping,
-		Allow:   []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // a mesh of one's own may live on loopback
+		Allow:   []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the embedded mesh is on loopback
 		Log:     o.Log,
 	})
 	if err != nil {
@@ -95,7 +94,7 @@ func newSource(i *istiod, o Options) (*mesh.Source, error) {
 	return source, nil
 }
 
-// target returns the registry that is written to.
+// target returns the target in the registry.
 func (s *environment) target(ctx context.Context, mark metadata.Mark, m *meshFile) (registry.Target, error) {
 	if s.options.Nacos != "" {
 		return s.nacosTarget(mark)
@@ -108,7 +107,8 @@ func (s *environment) target(ctx context.Context, mark metadata.Mark, m *meshFil
 	if s.options.ZooKeeper == "" {
 		return memory.New(memory.Options{Owner: mark.Owner}), nil
 	}
-	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{s.options.ZooKeeper}, Log: s.options.Log}) //nolint:contextcheck // a client outlives the call; close ends it
+	o := zookeeper.Options{Servers: []string{s.options.ZooKeeper}, Log: s.options.Log}
+	client, err := zookeeper.Dial(o) //nolint:contextcheck // a client outlives the call; close ends it
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
@@ -123,8 +123,8 @@ func (s *environment) target(ctx context.Context, mark metadata.Mark, m *meshFil
 	return target, s.real.remember(ctx, m.paths(s.options.Root))
 }
 
-// start runs everything; the function it returns waits for the end of all. A
-// part that fails ends the others.
+// start starts all parts, and returns a function that waits for their end. A part that fails ends
+// the others.
 func (s *environment) start(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
 	var running sync.WaitGroup
 	parts := map[string]func(context.Context) error{
@@ -145,7 +145,7 @@ func (s *environment) start(ctx context.Context, end context.CancelCauseFunc) (w
 	return running.Wait
 }
 
-// close gives back what the environment holds.
+// close releases the resources of the environment.
 func (s *environment) close(ctx context.Context) error {
 	if s.real == nil {
 		return nil
@@ -154,22 +154,21 @@ func (s *environment) close(ctx context.Context) error {
 	return s.real.restore(ctx)
 }
 
-// header says what there is.
+// header describes the mesh and the registry.
 func (s *environment) header() string {
 	where := "in memory, root " + s.options.Root
 	if s.real != nil {
 		where = "ZooKeeper at " + s.real.address + ", root " + s.options.Root + "; it is left as it was"
 	}
 	if s.nacos != nil {
-		where = "Nacos at " + s.options.Nacos + ", group " + s.options.Root + "; what is published there goes with the demo"
+		where = "Nacos at " + s.options.Nacos + ", group " + s.options.Root + "; entries there end with the demo"
 	}
 	return fmt.Sprintf("mesh:     %d services; xDS on %s, debug API on http://%s/debug/adsz\nregistry: %s",
 		len(s.istiod.mesh.Services), s.istiod.xds.Addr(), s.istiod.debug.Addr(), where)
 }
 
-// nacosTarget returns a real Nacos. There is nothing to restore in one: what
-// is published goes with the connection, and a service without instances some
-// time later.
+// nacosTarget returns a target in a real Nacos. There is nothing to restore afterwards: Nacos removes
+// instances with their connection, and empty services some time later.
 func (s *environment) nacosTarget(mark metadata.Mark) (registry.Target, error) {
 	codec, err := dubbo.NewNacos(dubbo.Options{Group: s.options.Root, Mark: mark})
 	if err != nil {
@@ -187,8 +186,7 @@ func (s *environment) nacosTarget(mark metadata.Mark) (registry.Target, error) {
 	return target, nil
 }
 
-// providers is the group of a Nacos in which Dubbo's interface-level services
-// lie.
+// providers is the layout of Dubbo's interface-level services in a group of a Nacos.
 type providers string
 
 // Scopes implements nacos.Layout.

@@ -15,8 +15,7 @@ import (
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
-// istiod is the embedded mesh: discovery and debug API on loopback, as a
-// client of istiod finds them.
+// istiod is the embedded mesh: xDS and the debug API on loopback.
 type istiod struct {
 	server *istiodfake.Server
 	xds    net.Listener
@@ -43,7 +42,7 @@ func newIstiod(ctx context.Context, m *meshFile) (*istiod, error) {
 	return i, nil
 }
 
-// run serves until ctx ends, and returns after all that it started has ended.
+// run serves until ctx ends, and returns when everything that it started has ended.
 func (i *istiod) run(ctx context.Context) error {
 	discovery := grpc.NewServer(istiodfake.ServerOptions()...)
 	i.server.Register(discovery)
@@ -63,12 +62,12 @@ func (i *istiod) run(ctx context.Context) error {
 	return err
 }
 
-// debugAPI answers as istiod does on its debug port to callers on loopback.
+// debugAPI serves istiod's debug port for callers on loopback.
 func (i *istiod) debugAPI(w http.ResponseWriter, r *http.Request) {
 	istiodfake.ServeDebug(w, r, i.clients())
 }
 
-// clients returns the providers of the mesh and who is really connected.
+// clients returns the providers of the mesh and the connected clients.
 func (i *istiod) clients() []istiodfake.Client {
 	i.mu.Lock()
 	list := i.mesh.clients(i.up)
@@ -79,7 +78,7 @@ func (i *istiod) clients() []istiodfake.Client {
 	return list
 }
 
-// apply makes a step happen in the mesh and pushes what it changed.
+// apply applies a step to the mesh and pushes the changes.
 func (i *istiod) apply(st step) {
 	i.mu.Lock()
 	i.mesh.apply(st)
@@ -87,7 +86,7 @@ func (i *istiod) apply(st step) {
 	i.push()
 }
 
-// push gives the server everything; a client finds what changed.
+// push passes all resources to the server, which determines what changed.
 func (i *istiod) push() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

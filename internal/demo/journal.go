@@ -14,8 +14,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// journal is the target that the bridge writes to. It prints every change that was
-// written. It is safe for concurrent use.
+// journal is the target of the bridge. It prints every change after it was written. It is safe for
+// concurrent use.
 type journal struct {
 	registry.Target
 	pathOf func(registry.Group) (string, error)
@@ -56,15 +56,14 @@ func (j *journal) Write(ctx context.Context, change registry.Change) error {
 	return nil
 }
 
-// open makes the journal report changes from now on.
+// open starts the reports.
 func (j *journal) open(out io.Writer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.out = out
 }
 
-// happened reports what the mesh is about to do; changes that follow are
-// counted from here.
+// happened reports the next step of the mesh. The times of later changes count from it.
 func (j *journal) happened(what string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,23 +71,22 @@ func (j *journal) happened(what string) {
 	j.printf("mesh: %s\n", what)
 }
 
-// print writes a line of its own.
+// print writes a line.
 func (j *journal) print(text string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.printf("%s\n", text)
 }
 
-// printf writes a line. The caller holds mu. A screen that is gone is no
-// reason to stop: the end of the demo is.
+// printf writes a line. It ignores errors, because a closed output does not end the demo. The caller
+// holds mu.
 func (j *journal) printf(format string, args ...any) {
 	if j.out != nil {
 		_, _ = fmt.Fprintf(j.out, format, args...)
 	}
 }
 
-// shown are the parameters of a provider that the demo prints: those that its
-// mesh can change.
+// shown returns the parameters of a provider that the demo prints: those that its mesh can change.
 func shown() []string { return []string{"weight", "meshLocality"} }
 
 func parameters(value string) string {
@@ -102,7 +100,7 @@ func parameters(value string) string {
 	return text.String()
 }
 
-// difference names the parameters in which two values differ.
+// difference returns the parameters in which two values differ.
 func difference(before, after string) string {
 	old, now := queryOf(before), queryOf(after)
 	var names []string

@@ -15,8 +15,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// meshFile is what the embedded istiod knows, as examples/mesh.yaml has it. Only
-// the goroutine that applies steps touches it once it is read.
+// meshFile is the state of the embedded istiod, in the format of examples/mesh.yaml. After it is
+// read, the goroutine that applies steps owns it.
 type meshFile struct {
 	Services []service `yaml:"services"`
 	Churn    churn     `yaml:"churn"`
@@ -44,7 +44,7 @@ type churn struct {
 	Steps []step        `yaml:"steps"`
 }
 
-// step is one thing that happens; exactly one of the hosts is set.
+// step is a change of the mesh. Exactly one of the hosts is set.
 type step struct {
 	Add      string   `yaml:"add"`
 	Change   string   `yaml:"change"`
@@ -65,7 +65,7 @@ func (s step) String() string {
 	return action + " " + s.Endpoint.Address + " of " + s.host()
 }
 
-// parseMesh reads a mesh. The error names the line or the service.
+// parseMesh parses a mesh file. The error names the line or the service.
 func parseMesh(text []byte) (*meshFile, error) {
 	var m meshFile
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&m); err != nil && !errors.Is(err, io.EOF) {
@@ -113,7 +113,7 @@ func (e endpoint) check() error {
 		return fmt.Errorf("endpoint: %w", err)
 	}
 	if _, ok := healthOf(e.Health); !ok {
-		return fmt.Errorf("endpoint %s: health %q: one of healthy, degraded, unhealthy, draining", e.Address, e.Health)
+		return fmt.Errorf("endpoint %s: health: must be healthy, degraded, unhealthy or draining (got %q)", e.Address, e.Health)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (m *meshFile) find(host string) *service {
 	return &m.Services[i]
 }
 
-// apply makes a step happen. A step that has happened already changes nothing.
+// apply applies a step. A step that is already applied changes nothing.
 func (m *meshFile) apply(st step) {
 	s := m.find(st.host())
 	kept := slices.DeleteFunc(slices.Clone(s.Endpoints), func(e endpoint) bool { return e.Address == st.Endpoint.Address })

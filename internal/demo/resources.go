@@ -18,15 +18,14 @@ import (
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
-// The resources are those that istiod makes of such a mesh for a router node,
-// as far as a client of ours reads them.
+// The resources are those that istiod makes for a router node, as far as the bridge reads them.
 
-// clusterName is istiod's: outbound|port|subset|host.
+// clusterName returns a name in istiod's form: outbound|port|subset|host.
 func clusterName(s service, subset string) string {
 	return fmt.Sprintf("outbound|%d|%s|%s", s.Port, subset, s.Host)
 }
 
-// names returns the service's own name and its namespace, as its host has them.
+// names returns the name and namespace in the service's host.
 func (s service) names() (name, namespace string) {
 	name, rest, _ := strings.Cut(s.Host, ".")
 	namespace, _, _ = strings.Cut(rest, ".")
@@ -139,7 +138,7 @@ func (e endpoint) resource(s service) *endpointv3.LbEndpoint {
 	}
 }
 
-// healthOf returns the name that istiod has for a health; it does not report healthy.
+// healthOf returns istiod's name of a health. istiod does not report healthy.
 func healthOf(health string) (corev3.HealthStatus, bool) {
 	switch health {
 	case "", "healthy":
@@ -155,8 +154,8 @@ func healthOf(health string) (corev3.HealthStatus, bool) {
 	}
 }
 
-// clients returns one client for each service that publishes keys: the
-// provider, connected since the given time.
+// clients returns one client for each service that publishes keys: its provider, connected since the
+// given time.
 func (m *meshFile) clients(since time.Time) []istiodfake.Client {
 	var list []istiodfake.Client
 	for i, s := range m.Services {

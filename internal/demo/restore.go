@@ -17,24 +17,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// realRegistry is a ZooKeeper that is left as it was found.
+// realRegistry is a ZooKeeper in which the demo restores the original state.
 type realRegistry struct {
 	address string
 	owner   string
 	client  *zookeeper.Client
 	target  *zookeeper.Target
-	missing []string // parents that were not there, the deepest first
+	missing []string // parents that did not exist before, the deepest first
 }
 
-// paths returns the parents that the mesh's keys lead to, with those above
-// them.
+// paths returns the parents for the keys of the mesh, and the parents of these.
 func (m *meshFile) paths(root string) []string {
 	var all []string
 	for _, s := range m.Services {
 		for _, key := range s.Keys {
 			k, err := naming.ParseServiceKey(key)
 			if err != nil {
-				continue // parseMesh refused it
+				continue // parseMesh rejected it
 			}
 			for p := path.Join(root, k.Interface, "providers"); p != "/"; p = path.Dir(p) {
 				all = append(all, p)
@@ -47,7 +46,7 @@ func (m *meshFile) paths(root string) []string {
 	return slices.Compact(all)
 }
 
-// remember records which of the parents are missing.
+// remember records which parents do not exist.
 func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	return r.raw(ctx, func(conn *zk.Conn) error {
 		for _, path := range paths {
@@ -63,8 +62,7 @@ func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	})
 }
 
-// restore deletes what is ours, and the parents that were not there before
-// if nobody else has put anything into them.
+// restore deletes the demo's entries, and the empty parents that did not exist before.
 func (r *realRegistry) restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -94,12 +92,11 @@ func (r *realRegistry) restore(ctx context.Context) error {
 }
 
 func (r *realRegistry) restoreError(err error) error {
-	return fmt.Errorf("demo: entries may be left in ZooKeeper at %s: %w; remove them with: xds-bridge demo --once --zookeeper %s",
+	return fmt.Errorf("demo: entries may remain in ZooKeeper at %s: %w; to delete them, run: xds-bridge demo --once --zookeeper %s",
 		r.address, err, r.address)
 }
 
-// raw lends a session beside the target's, for the parents that a target
-// never deletes.
+// raw opens a session in addition to the target's, to delete parents, which a target never does.
 func (r *realRegistry) raw(ctx context.Context, use func(*zk.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package guarantees checks a recorded history against what the bridge
-// promises: what a source truly held, what was written, and what subscribers
-// were sent. It knows nothing of how the bridge works, and does no I/O.
+// Package guarantees checks a recorded history against the guarantees of the bridge. The history has
+// what a source really held, what was written, and what subscribers received. The package does not
+// depend on how the bridge works, and does no I/O.
 package guarantees
 
 import (
@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A Guarantee is one promise.
+// A Guarantee is one guarantee of the bridge.
 type Guarantee string
 
 // The guarantees.
 const (
-	NeverLess       Guarantee = "NeverLess"       // no list that a subscriber was sent lacks what was there all the time
+	NeverLess       Guarantee = "NeverLess"       // no list that a subscriber received lacks an entry that always existed
 	NoForeign       Guarantee = "NoForeign"       // no entry of another owner is replaced or deleted
-	OneWriter       Guarantee = "OneWriter"       // of several replicas one writes a group at a time, in rising terms
+	OneWriter       Guarantee = "OneWriter"       // one replica at a time writes a group, and terms increase
 	NoSpuriousWrite Guarantee = "NoSpuriousWrite" // no write without a cause
-	EventuallySame  Guarantee = "EventuallySame"  // in the end the target holds what the source has
-	NoResurrection  Guarantee = "NoResurrection"  // what was withdrawn does not come back by itself, nor an older value
+	EventuallySame  Guarantee = "EventuallySame"  // in the end the target is equal to the source
+	NoResurrection  Guarantee = "NoResurrection"  // withdrawn entries and older values do not come back without a cause
 )
 
 // All returns every guarantee.
@@ -29,32 +29,31 @@ func All() []Guarantee {
 	return []Guarantee{NeverLess, NoForeign, OneWriter, NoSpuriousWrite, EventuallySame, NoResurrection}
 }
 
-// Kind says what an event means.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.
 const (
-	Desired  Kind = "desired"  // from now on the source truly has what makes List, all of ours in the group
+	Desired  Kind = "desired"  // from now on the source really has List as all own entries of the group
 	Wrote    Kind = "wrote"    // Who put List and deleted Gone, and it took effect
-	Changed  Kind = "changed"  // somebody else changed or lost the keys of Gone, or with none every key of the group
-	Notified Kind = "notified" // the subscriber Who was notified that the group holds List, whoever owns it
-	Final    Kind = "final"    // long after the last fault the target holds List, all of ours in the group
+	Changed  Kind = "changed"  // another actor changed or lost the keys of Gone; without keys, every key of the group
+	Notified Kind = "notified" // the subscriber Who received List as all entries of the group, of any owner
+	Final    Kind = "final"    // long after the last fault, the target has List as all own entries of the group
 )
 
-// An Event is one thing that happened to one group of a target. Events come in
-// the order in which they happened.
+// An Event is one event of a group of a target. Events are in the order in which they happened.
 type Event struct {
 	At    time.Duration // since the history began
 	Kind  Kind
 	Group string
 	Who   string            // Wrote: the replica; Notified: the subscriber
-	Term  int64             // Wrote: of the lease it was written under; 0: there is none
-	List  map[string]string // by key, as its kind says
-	Gone  []string          // keys, as the kind says
-	Owner map[string]string // Wrote: whose the entries were that List replaced and Gone deleted; none for keys that were free
+	Term  int64             // Wrote: the term of the lease; 0: no lease
+	List  map[string]string // by key; see Kind
+	Gone  []string          // keys; see Kind
+	Owner map[string]string // Wrote: owners of the entries that List replaced and Gone deleted, if any
 }
 
-// String returns the event as a failed test prints it.
+// String returns the event as failing tests print it.
 func (e Event) String() string {
 	text := fmt.Sprintf("%8s %-7s %s", e.At, e.Kind, e.Group)
 	if e.Who != "" {
@@ -72,11 +71,11 @@ func (e Event) String() string {
 	return text
 }
 
-// A Violation is an event that broke a guarantee.
+// A Violation is an event that breaks a guarantee.
 type Violation struct {
 	Guarantee Guarantee
 	Index     int    // of the event, from 0
-	Key       string // empty where it is not about one
+	Key       string // empty: not about a key
 	Text      string
 }
 
@@ -84,8 +83,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: event %d: %s", v.Guarantee, v.Index, v.Text)
 }
 
-// Check returns everything that broke a guarantee, of which owner is whose
-// entries are ours.
+// Check returns the violations in a history. The owner's entries are the own ones.
 func Check(owner string, history []Event) []Violation {
 	c := NewChecker(owner)
 	for _, e := range history {
@@ -94,8 +92,8 @@ func Check(owner string, history []Event) []Violation {
 	return c.Violations()
 }
 
-// A Checker reads a history event by event, in memory that does not grow
-// with its length. It is for one goroutine.
+// A Checker reads a history event by event. Its memory does not grow with the history. It must be
+// used by one goroutine.
 type Checker struct {
 	owner  string
 	n      int
@@ -103,16 +101,15 @@ type Checker struct {
 	found  []Violation
 }
 
-// NewChecker returns a checker that has seen nothing.
+// NewChecker returns a checker without events.
 func NewChecker(owner string) *Checker {
 	return &Checker{owner: owner, groups: make(map[string]*group)}
 }
 
-// maxViolations is how many violations are kept: a broken guarantee is mostly
-// broken again and again.
+// maxViolations bounds the kept violations, because a broken guarantee is usually broken repeatedly.
 const maxViolations = 100
 
-// Violations returns the first that were found.
+// Violations returns the first violations, at most maxViolations.
 func (c *Checker) Violations() []Violation { return slices.Clone(c.found) }
 
 // Add reads the next event.
@@ -143,27 +140,26 @@ func (c *Checker) Add(e Event) {
 	c.n++
 }
 
-// A reporter records what broke a guarantee, of one key or of none.
+// A reporter records a violation, of a key or of none.
 type reporter func(which Guarantee, key, format string, args ...any)
 
-// A group is what is known of one group so far.
+// A group is the known state of one group.
 type group struct {
 	desired map[string]string
 	keys    map[string]*key
-	keptFor map[string]map[string]bool // by subscriber: keys it was notified of that have been desired ever since
+	keptFor map[string]map[string]bool // received keys that have been desired ever since, by subscriber
 	term    int64
-	last    string // who wrote in it
+	last    string // the last writer
 }
 
-// A key is what is known of one key. Values are few: only those that it was
-// desired to have since it was written last.
+// A key is the known state of one key. It keeps few values: those that were desired since the last
+// write.
 type key struct {
-	causes int             // changes since the first write that no write answered yet
+	causes int             // changes since the first write that no write has followed yet
 	since  map[string]bool // values that were desired at or after the last write
 }
 
-// key returns what is known of a key; the first write has no other cause
-// than the beginning of the history.
+// key returns the state of a key. The start of the history is the cause of its first write.
 func (g *group) key(name string) *key {
 	k := g.keys[name]
 	if k == nil {
@@ -191,8 +187,8 @@ func (g *group) desire(next map[string]string) {
 	g.desired = maps.Clone(next)
 }
 
-// forgets records that a key was not there for a moment, so that no
-// subscriber has to see it until it is notified of it anew.
+// forgets records that a key did not exist for a moment, so that lists of subscribers may lack it
+// until they receive it again.
 func (g *group) forgets(name string) {
 	for _, kept := range g.keptFor {
 		delete(kept, name)
@@ -239,7 +235,7 @@ func (g *group) wrote(e Event, owner string, report reporter) {
 	}
 }
 
-// answered records that a key was written.
+// answered records a write of a key.
 func (g *group) answered(name string, report reporter) {
 	k := g.key(name)
 	if k.causes == 0 {

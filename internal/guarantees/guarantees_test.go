@@ -118,7 +118,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// What is kept does not grow with the history.
+// The memory of a checker does not grow with the history.
 func TestChecker_KeepsLittle(t *testing.T) {
 	c := guarantees.NewChecker("me")
 	for range 1000 {
@@ -144,8 +144,8 @@ func TestEvent_String(t *testing.T) {
 	}
 }
 
-// The shortest history reports nothing but what broke: of the group and the
-// key, with all that the source held of it.
+// The shortest history has only events of the group and key of the violation, and everything that the
+// source held of them.
 func TestShortest(t *testing.T) {
 	other := func(e event) event { e.Group = "h"; return e }
 	late := func(e event) event { e.Who = "late"; return e }

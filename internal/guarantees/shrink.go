@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// mostChecks bounds what finding a shortest history costs.
+// mostChecks bounds the work to find a shortest history.
 const mostChecks = 5000
 
-// Shortest returns the shortest part of a history in which the event of a
-// violation still breaks its guarantee: of its group alone, of its key alone
-// where it has one, and with everything that the source held, because nothing
-// else can be concluded from what is missing.
+// Shortest returns the shortest part of a history in which the event of a violation still breaks its
+// guarantee. The part has only events of the violation's group and, if it has one, of its key. It
+// includes everything that the source held, because otherwise the part would be a different history.
 func Shortest(owner string, history []Event, v Violation) []Event {
 	broken := history[v.Index]
-	var world, rest []numbered // what the source held, and what may have had nothing to do with it
+	var world, candidates []numbered // what the source held, and events that may be irrelevant
 	var last map[string]string
 	for i, e := range history[:v.Index+1] {
 		if e.Group != broken.Group {
@@ -25,11 +24,11 @@ func Shortest(owner string, history []Event, v Violation) []Event {
 		case e.Kind == Desired && (len(world) == 0 || !maps.Equal(e.List, last)):
 			world, last = append(world, numbered{i, e}), e.List
 		case e.Kind != Desired && (notified || i == v.Index):
-			rest = append(rest, numbered{i, e})
+			candidates = append(candidates, numbered{i, e})
 		}
 	}
 	checks := 0
-	short := Shrink(rest, func(some []numbered) bool {
+	short := Shrink(candidates, func(some []numbered) bool {
 		checks++
 		return checks <= mostChecks && breaks(owner, together(world, some), v, broken)
 	})
@@ -42,8 +41,8 @@ type numbered struct {
 	Event
 }
 
-// about returns of an event what it says of a key, of all where there is none,
-// and whether that is anything. What a subscriber was sent always is.
+// about returns the part of an event about a key, or the whole event without a key. It returns false
+// if nothing is about the key. What a subscriber received is always about it.
 func about(e Event, name string) (Event, bool) {
 	if name == "" {
 		return e, true
@@ -64,7 +63,7 @@ func about(e Event, name string) (Event, bool) {
 	return e, all || e.Kind == Notified || e.Kind == Final || len(e.List)+len(e.Gone) > 0
 }
 
-// together puts two parts of a history in their order.
+// together merges two parts of a history in order.
 func together(world, rest []numbered) []Event {
 	all := make(map[int]Event)
 	for _, n := range slices.Concat(world, rest) {
@@ -77,7 +76,7 @@ func together(world, rest []numbered) []Event {
 	return events
 }
 
-// breaks reports whether the last event of a history breaks what it broke.
+// breaks reports whether the last event of a history breaks the same guarantee.
 func breaks(owner string, history []Event, v Violation, broken Event) bool {
 	if len(history) == 0 || history[len(history)-1].At != broken.At || history[len(history)-1].Kind != broken.Kind {
 		return false
@@ -87,15 +86,14 @@ func breaks(owner string, history []Event, v Violation, broken Event) bool {
 	})
 }
 
-// Shrink returns a shortest part of a list that still fails: without any one
-// of its elements it does not. It calls fails O(n²) times at worst; the list
-// itself has to fail, and is not changed.
+// Shrink returns a part of a list that still fails, but does not fail without any one of its
+// elements. It calls fails at most O(n²) times. The list itself must fail, and is not changed.
 func Shrink[T any](list []T, fails func([]T) bool) []T {
 	for size := len(list); size > 0; size /= 2 {
 		for from := 0; from < len(list); {
 			if rest := without(list, from, min(from+size, len(list))); fails(rest) {
 				list = rest
-				continue // the next ones follow where these did
+				continue // now the next elements are at this index
 			}
 			from += size
 		}
@@ -103,8 +101,8 @@ func Shrink[T any](list []T, fails func([]T) bool) []T {
 	return again(list, fails)
 }
 
-// again removes single elements until none can go: one that was needed may
-// not be after others went.
+// again removes single elements until none can be removed: an element may become unnecessary when
+// others are removed.
 func again[T any](list []T, fails func([]T) bool) []T {
 	for from := range list {
 		if rest := without(list, from, from+1); fails(rest) {

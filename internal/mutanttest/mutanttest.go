@@ -1,5 +1,4 @@
-// Package mutanttest runs the tests of a package against code that breaks one rule
-// at a time.
+// Package mutanttest runs the tests of a package on code in which one rule at a time is broken.
 package mutanttest
 
 import (
@@ -11,12 +10,12 @@ import (
 	"testing"
 )
 
-// A Mutant is a change of the code that breaks a rule: the rule, the file, a text
-// that is there once, and what is in its place.
+// A Mutant is a change of the code that breaks a rule: the rule, the file, a text that occurs once
+// in it, and the replacement.
 type Mutant [4]string
 
-// Run fails for each mutant of the package under test that no test finds. The
-// flags are those of go test that choose the tests.
+// Run fails for each mutant of the package under test that no test detects. The flags of go test
+// select the tests.
 func Run(t *testing.T, mutants []Mutant, flags ...string) {
 	t.Helper()
 	for _, m := range mutants {

@@ -1,4 +1,4 @@
-// Package porttest gives tests ports of loopback that no other test has.
+// Package porttest reserves loopback ports for tests.
 package porttest
 
 import (
@@ -12,11 +12,9 @@ import (
 	"testing"
 )
 
-// Free returns a port of loopback that nobody listens on, and those at these
-// distances from it. No other test of this machine is given them before this one
-// has ended: what is to listen there may need a while, or end and come back. They
-// lie below those that the kernel gives to connections, which would use them
-// meanwhile.
+// Free returns a loopback port on which nothing listens, and the ports at these distances from it.
+// They are reserved on this machine until the test ends, because a server may start late or restart.
+// They are below the range that the kernel uses for connections, so that no connection takes them.
 func Free(t testing.TB, distances ...int) []int {
 	t.Helper()
 	distances = append([]int{0}, distances...)
@@ -42,8 +40,8 @@ func Address(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", Free(t)[0])
 }
 
-// claim locks the file of a port until the test ends, and reports
-// whether nobody else has.
+// claim locks the file of a port until the test ends. It returns false if another test holds the
+// lock.
 func claim(t testing.TB, port int) bool {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "xds-bridge-ports-"+strconv.Itoa(os.Getuid()))
@@ -55,10 +53,10 @@ func claim(t testing.TB, port int) bool {
 		t.Fatal(err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = file.Close() // it was only looked at
+		_ = file.Close() // nothing was written
 		return false
 	}
-	t.Cleanup(func() { _ = file.Close() }) // which ends the lock
+	t.Cleanup(func() { _ = file.Close() }) // releases the lock
 	return true
 }
 

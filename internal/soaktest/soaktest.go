@@ -1,4 +1,4 @@
-// Package soaktest reads how much the tests try that run with the build tag soak.
+// Package soaktest returns how much the tests with the build tag soak try.
 package soaktest
 
 import (
@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Number returns the number that a variable of the environment holds, or a
-// default where it is not set.
+// Number returns the number in an environment variable, or a default if it is not set.
 func Number(t testing.TB, variable string, number int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -22,7 +21,7 @@ func Number(t testing.TB, variable string, number int) int {
 	return number
 }
 
-// Seeds returns how many random schedules are tried: XDS_BRIDGE_SEEDS, or 60.
+// Seeds returns the number of random schedules: XDS_BRIDGE_SEEDS, or 60.
 func Seeds(t testing.TB) int {
 	t.Helper()
 	return Number(t, "XDS_BRIDGE_SEEDS", 60)

@@ -1,6 +1,5 @@
-// Package statustest compares what a bridge says of itself, by each command and
-// page, with what it has to say in a state of the world. It is for tests, which
-// bring the world into each state.
+// Package statustest compares what each command and page of a bridge reports with what it must
+// report in a state. Tests bring the bridge into the states.
 package statustest
 
 import (
@@ -14,21 +13,21 @@ import (
 	"time"
 )
 
-// Row is a state and what each command and page says in it.
+// Row is a state with what each command and page must report in it.
 type Row struct {
 	State       string
 	Conditions  []string // direction, registry and name, or process and name
-	Column      string   // STATE, of the first condition's registry
-	Exit        int      // of status
+	Column      string   // the STATE of the first condition's registry
+	Exit        int      // exit code of status
 	Why         string
-	Holds       int // exit code
+	Holds       int // exit code of holds
 	Event       string
 	Alert       string
 	Ready, Live string
-	Silent      bool // nobody answers
+	Silent      bool // no page answers
 }
 
-// ByState returns rows by their states.
+// ByState returns rows by state.
 func ByState(all ...Row) map[string]Row {
 	rows := make(map[string]Row, len(all))
 	for _, r := range all {
@@ -37,8 +36,8 @@ func ByState(all ...Row) map[string]Row {
 	return rows
 }
 
-// Registries returns what conditions of a row are of, as it is shown; an empty one is
-// the process.
+// Registries returns the directions and registries of the conditions of a row, as status shows them;
+// empty for the process.
 func (r Row) Registries(q Question) []string {
 	var all []string
 	for _, c := range r.Conditions {
@@ -47,7 +46,7 @@ func (r Row) Registries(q Question) []string {
 	return all
 }
 
-// registryOf returns what a condition is of: source zk stale is of zk.
+// registryOf returns the registry of a condition: zk for "source zk stale".
 func registryOf(condition string) string {
 	words := strings.Fields(condition)
 	if words[0] == "process" {
@@ -56,26 +55,26 @@ func registryOf(condition string) string {
 	return words[1]
 }
 
-// Bridge is one that is asked.
+// Bridge is a running bridge.
 type Bridge interface {
-	// Do runs a command of the program against the bridge, and returns its exit code
-	// and what it printed.
+	// Do runs a command of the program against the bridge, and returns its exit code and
+	// output.
 	Do(args ...string) (code int, out string)
 
-	// Get returns what its telemetry answers; the code is 0 where nobody does.
+	// Get returns the status and body of a page of telemetry; status 0: no answer.
 	Get(path string) (code int, body string)
 }
 
-// Question is what is asked of a bridge beside the row itself.
+// Question is the context of a row in a test.
 type Question struct {
 	Since      time.Time
-	Registries []string          // of all states that hold now; no other has a condition
-	Services   map[string]string // by direction and registry, such as target zk: the service of that direction that why is asked for
+	Registries []string          // of all current states; no other may have a condition
+	Services   map[string]string // the service to pass to why, by direction and registry, such as target zk
 	Rules      string            // the text of deploy/alerts.yaml
-	Shown      map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
+	Shown      map[string]string // the shown name, if it is not the registry's, by direction and registry
 }
 
-// shown returns as what the registry of a condition is shown.
+// shown returns the name under which status shows the registry of a condition.
 func (q Question) shown(condition string) string {
 	words := strings.Fields(condition)
 	if name := q.Shown[strings.Join(words[:2], " ")]; name != "" {
@@ -84,8 +83,7 @@ func (q Question) shown(condition string) string {
 	return registryOf(condition)
 }
 
-// Says returns what a bridge does not say that a row says, nil where it says all
-// of it.
+// Says returns what a row requires and a bridge does not report, or nil.
 func (r Row) Says(b Bridge, q Question) error {
 	code, text := b.Do("status")
 	held, _ := b.Do("holds")
@@ -100,7 +98,7 @@ func (r Row) Says(b Bridge, q Question) error {
 	return errors.Join(r.conditions(b, q, text, metrics), r.why(b, q), r.event(b, q))
 }
 
-// document is what this test reads of status -o json.
+// document is the part of status -o json that is compared.
 type document struct {
 	InSync     *bool `json:"in_sync"`
 	Conditions []struct {
@@ -117,7 +115,7 @@ func (d document) has(direction, registry, name string) bool {
 	return false
 }
 
-// conditions looks at the JSON, the metric, the first line and the column.
+// conditions checks the JSON, the metric, the first line and the column.
 func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 	_, out := b.Do("status", "-o", "json")
 	var d document
@@ -129,7 +127,7 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 	}
 	for _, c := range d.Conditions {
 		if !slices.Contains(q.Registries, c.Registry) {
-			return fmt.Errorf("there is %v too:\n%s", c, text)
+			return fmt.Errorf("unexpected condition %v:\n%s", c, text)
 		}
 	}
 	var problems []error
@@ -145,7 +143,7 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 	return errors.Join(problems...)
 }
 
-// says looks for one condition in the JSON, the metric and the first line.
+// says checks one condition in the JSON, the metric and the first line.
 func (d document) says(condition string, q Question, text, metrics string) error {
 	words, registry := strings.Fields(condition), q.shown(condition)
 	direction, name := words[0], words[len(words)-1]
@@ -172,7 +170,7 @@ func listenOf(target string) string {
 	return listen
 }
 
-// firstLine returns the line that begins with the owner.
+// firstLine returns the line that starts with the owner.
 func firstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "owner ") {
@@ -182,8 +180,8 @@ func firstLine(text string) string {
 	return ""
 }
 
-// inColumn reports whether the row of a registry, in the table of sources or of
-// targets, has a value.
+// inColumn reports whether the row of a registry in the table of sources or targets contains a
+// value.
 func inColumn(text, direction, registry, value string) bool {
 	table := ""
 	for line := range strings.Lines(text) {
@@ -200,8 +198,8 @@ func inColumn(text, direction, registry, value string) bool {
 	return false
 }
 
-// why asks for the services of the direction that a row is of; of all where it is
-// of none.
+// why runs why for the service of the direction of a row, or for all services if the row has no
+// direction.
 func (r Row) why(b Bridge, q Question) error {
 	if r.Why == "-" {
 		return nil
@@ -217,12 +215,12 @@ func (r Row) why(b Bridge, q Question) error {
 		}
 	}
 	if !asked {
-		return fmt.Errorf("there is no service to ask why for: %v", q.Services)
+		return fmt.Errorf("no service to pass to why: %v", q.Services)
 	}
 	return nil
 }
 
-// explains looks for the condition and the reason in what why says of a service.
+// explains checks that why reports the condition and the reason of a service.
 func (r Row) explains(b Bridge, q Question, service string) error {
 	_, text := b.Do("why", service)
 	if len(r.Conditions) > 0 && registryOf(r.Conditions[0]) != "" {
@@ -240,8 +238,8 @@ func (r Row) explains(b Bridge, q Question, service string) error {
 	return nil
 }
 
-// event looks for the event of a state. Of a condition it is the last that reports
-// it: it may have begun before the moment, and not have ended since.
+// event checks the event of a state. For a condition it is the last event about it, because the
+// condition may have begun earlier and may not have ended since.
 func (r Row) event(b Bridge, q Question) error {
 	if r.Event == "-" {
 		return nil
@@ -288,7 +286,7 @@ func probe(b Bridge, path, want string) error {
 	return nil
 }
 
-// alerts looks which alerts are true of what a scrape got.
+// alerts checks which alerts are true for the metrics of one scrape.
 func (r Row) alerts(text, metrics string) error {
 	rules := make(map[string]string)
 	for _, m := range regexp.MustCompile(`alert: (\w+)\n\s+expr: (.*)`).FindAllStringSubmatch(text, -1) {
@@ -311,13 +309,13 @@ func (r Row) alerts(text, metrics string) error {
 	return nil
 }
 
-// holds works an expression out, of the shapes that the rules have.
+// holds evaluates an expression in one of the forms that the rules use.
 func holds(expr, metrics string) (bool, error) {
 	if m := regexp.MustCompile(`^absent\((\w+)\)$`).FindStringSubmatch(expr); m != nil {
 		return !strings.Contains(metrics, "\n"+m[1]+"{"), nil
 	}
 	if regexp.MustCompile(`(increase|rate|changes)\(| offset |^(sum|count) without`).MatchString(expr) {
-		return false, nil // one scrape of one replica does not show it
+		return false, nil // one scrape of one replica is not enough
 	}
 	m := regexp.MustCompile(`^max without \([\w, ]+\) \((\w+)(?:\{(.*)\})?\) > ([\d.]+)$`).FindStringSubmatch(expr)
 	if m == nil {
@@ -338,8 +336,8 @@ func holds(expr, metrics string) (bool, error) {
 	return false, nil
 }
 
-// fits reports whether the labels of a series are those that an expression asks
-// for; a matcher is a name, = or =~, and a value.
+// fits reports whether the labels of a series match an expression. A matcher is a name, = or =~, and
+// a value.
 func fits(labels string, matchers [][]string) bool {
 	for _, x := range matchers {
 		pattern := regexp.QuoteMeta(x[3])

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/statustest"
 )
 
-// answers are what a bridge says: each command and path, as text.
+// answers has the answer to each command and path of a bridge.
 type answers map[string]string
 
 func (a answers) Do(args ...string) (int, string) {
@@ -29,7 +29,7 @@ func stale() answers {
 	}
 }
 
-// Every command and page is compared: one that says otherwise is found.
+// Every command and page is compared: each deviation is found.
 func TestCompare_Cells(t *testing.T) {
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// build builds the binary of a platform as make build does, and lists beside it
-// of which modules it is made.
+// build builds the binary of a platform as make build does, and writes the list of its modules next
+// to it.
 func (r *release) build(ctx context.Context, platform string) error {
 	system, processor, _ := strings.Cut(platform, "/")
 	environment := []string{"GOOS=" + system, "GOARCH=" + processor, "GOFLAGS=-buildvcs=true"}
@@ -34,7 +34,7 @@ func (r *release) build(ctx context.Context, platform string) error {
 	return write(binary+".cdx.json", bom)
 }
 
-// billOfMaterials returns what go version -m reports of a binary, as CycloneDX.
+// billOfMaterials returns the output of go version -m for a binary, as CycloneDX.
 func billOfMaterials(binary string) ([]byte, error) {
 	generator, err := bin.NewGenerator(binary, bin.WithIncludeStdlib(true), bin.WithLogger(zerolog.Nop()))
 	if err != nil {
@@ -51,8 +51,7 @@ func billOfMaterials(binary string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// sum writes the checksums of all files beside the clone, as sha256sum -c reads
-// them.
+// sum writes the checksums of all files except the clone, in the format of sha256sum -c.
 func (r *release) sum() error {
 	var sums strings.Builder
 	err := filepath.WalkDir(r.out, func(name string, d fs.DirEntry, err error) error {

@@ -1,10 +1,9 @@
-// Release prepares a release of the root and of each plugin, and publishes
-// nothing.
+// Release prepares a release of the root module and of each plugin. It publishes nothing.
 //
 //	go run . -version v0.1.0 -out ../../dist
 //
-// The directory then holds a clone with the commit and the tags of the release, its
-// modules as a module proxy serves them, binaries, their SBOMs, and checksums.
+// The directory then has a clone with the commit and tags of the release, its modules as a module
+// proxy serves them, binaries, their SBOMs, and checksums.
 package main
 
 import (
@@ -32,7 +31,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to be done
+		os.Exit(1) //nolint:gocritic // no deferred function matters
 	}
 }
 
@@ -50,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return r.prepare(ctx, out)
 }
 
-// release is one that is prepared.
+// release is the release to prepare.
 type release struct {
 	version   string
 	source    string
@@ -58,7 +57,7 @@ type release struct {
 	platforms []string // GOOS/GOARCH
 }
 
-// clone is where the commit and the tags are.
+// clone returns the directory of the clone with the commit and the tags.
 func (r *release) clone() string { return filepath.Join(r.out, "repository") }
 
 func (r *release) prepare(ctx context.Context, out io.Writer) (err error) {
@@ -98,23 +97,23 @@ func (r *release) prepare(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-// check says what prevents a release.
+// check returns what prevents the release, or nil.
 func (r *release) check(ctx context.Context) error {
 	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version {
-		return fmt.Errorf("-version %q is not one of a module, such as v0.1.0", r.version)
+		return fmt.Errorf("-version must be a module version, such as v0.1.0 (got %q)", r.version)
 	}
 	if major := semver.Major(r.version); major != "v0" && major != "v1" {
 		return fmt.Errorf("%s requires %s at the end of each module's path", r.version, major)
 	}
 	if _, err := os.Stat(r.out); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s exists already (%w): remove it", r.out, err)
+		return fmt.Errorf("%s already exists (%w): remove it", r.out, err)
 	}
 	changed, err := git(ctx, r.source, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if changed != "" {
-		return fmt.Errorf("%s has changes that are not committed:\n%s", r.source, changed)
+		return fmt.Errorf("%s has uncommitted changes:\n%s", r.source, changed)
 	}
 	tags, err := git(ctx, r.source, "tag", "--list", semver.MajorMinor(r.version)+".*")
 	if err != nil {
@@ -122,7 +121,7 @@ func (r *release) check(ctx context.Context) error {
 	}
 	before := strings.Fields(tags)
 	if slices.ContainsFunc(before, func(tag string) bool { return semver.Compare(tag, r.version) >= 0 }) {
-		return fmt.Errorf("%s is not above every released version of its minor release: %s", r.version, strings.Join(before, " "))
+		return fmt.Errorf("%s must be greater than every released version of its minor release: %s", r.version, strings.Join(before, " "))
 	}
 	return nil
 }

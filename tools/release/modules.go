@@ -18,15 +18,15 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// dir is that of a module which is released, "" at the top.
+// dir is the directory of a released module; empty for the root module.
 type dir string
 
 func (f dir) path() string { return path.Join(root, string(f)) }
 
 func (f dir) tag(version string) string { return path.Join(string(f), version) }
 
-// commit commits what was written, tags it for each module that is released, the
-// root and the plugins, and returns their directories.
+// commit commits the written files, tags the commit for each released module, the root and the
+// plugins, and returns the directories of the modules.
 func (r *release) commit(ctx context.Context) ([]dir, error) {
 	if _, err := git(ctx, r.clone(), "commit", "-q", "-a", "-m", "release: "+r.version); err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (r *release) commit(ctx context.Context) ([]dir, error) {
 	return modules, nil
 }
 
-// publish makes of each tag what a module proxy would serve, in the layout of
-// GOPROXY=file://, and lists their hashes as go.sum does.
+// publish writes the files that a module proxy would serve for each tag, in the layout of
+// GOPROXY=file://, and lists their hashes in the format of go.sum.
 func (r *release) publish(ctx context.Context, modules []dir) error {
 	text, err := git(ctx, r.clone(), "log", "-1", "--format=%cI")
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *release) publish(ctx context.Context, modules []dir) error {
 	return write(filepath.Join(r.out, "go.sum"), []byte(sums.String()))
 }
 
-// serve writes a module into the proxy and returns its lines of go.sum.
+// serve writes a module to the proxy and returns its lines of go.sum.
 func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	escaped, err := module.EscapePath(m.path())
 	if err != nil {
@@ -108,25 +108,25 @@ func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	return fmt.Sprintf("%s %s %s\n", m.path(), r.version, hash), nil
 }
 
-// write makes a file and its directory.
+// write creates a file and its directory.
 func write(name string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // it is to be published
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // to be published
 		return fmt.Errorf("%w", err)
 	}
-	if err := os.WriteFile(name, content, 0o644); err != nil { //nolint:gosec // it is to be published
+	if err := os.WriteFile(name, content, 0o644); err != nil { //nolint:gosec // to be published
 		return fmt.Errorf("%w", err)
 	}
 	return nil
 }
 
-// git runs git in a directory and returns what it prints.
+// git runs git in a directory and returns its output.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return command(ctx, dir, nil, append([]string{"git"}, args...)...)
 }
 
-// command runs a command and returns what it prints.
+// command runs a command and returns its output.
 func command(ctx context.Context, dir string, environment []string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // it is not from outside
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // not from outside
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), environment...)
 	var failure bytes.Buffer
 	cmd.Stderr = &failure

@@ -21,10 +21,9 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestRehearsal_FreshApplication plays a release: an application outside
-// the repository, with the go.mod and the program that the page of its framework
-// shows, fetches the plugin from the module proxy of the release alone, and a
-// call finds a server through a registry.
+// TestRehearsal_FreshApplication rehearses a release. An application outside the repository has the
+// go.mod and the program of its framework's page. It fetches the plugin only from the module proxy of
+// the release, and a call finds a server through a registry.
 func TestRehearsal_FreshApplication(t *testing.T) {
 	if testing.Short() {
 		t.Skip("downloads and builds every framework: make rehearsal runs it")
@@ -75,9 +74,8 @@ func checkBinary(t *testing.T, dist string) {
 	}
 }
 
-// fresh returns the environment of a user to whom our modules are served by the
-// release alone. All others are served by what was downloaded here before, and by
-// the proxies that are set.
+// fresh returns the environment of a user who gets this repository's modules only from the release.
+// Other modules come from earlier downloads and from the configured proxies.
 func fresh(t *testing.T, dist string) []string {
 	t.Helper()
 	set := func(name string) string {
@@ -95,7 +93,7 @@ func fresh(t *testing.T, dist string) []string {
 	}
 }
 
-// otherGoVersions returns the supported minor versions but that of this Go.
+// otherGoVersions returns the supported minor versions except that of this Go.
 func otherGoVersions(t *testing.T) (others []string) {
 	t.Helper()
 	row := regexp.MustCompile(`(?m)^\| Go \| ([\d., ]+) \|`).FindStringSubmatch(read(t, "../../docs/compatibility.md"))
@@ -110,7 +108,7 @@ func otherGoVersions(t *testing.T) (others []string) {
 	return others
 }
 
-// application is one that uses a framework.
+// application is an application of a framework.
 type application struct {
 	framework   string
 	dir         string
@@ -126,8 +124,7 @@ func (a *application) run(t *testing.T, args ...string) string {
 	return out
 }
 
-// write copies go.mod from the framework's page, and the program from beside the
-// plugin.
+// write copies go.mod from the framework's page, and the program from the plugin's quickstart.
 func (a *application) write(t *testing.T, repository string) {
 	t.Helper()
 	page := read(t, filepath.Join(repository, "docs", "plugins", a.framework+".md"))
@@ -144,8 +141,8 @@ func (a *application) write(t *testing.T, repository string) {
 	}
 }
 
-// build checks that the page's go.mod is all that is asked for, and that what is
-// linked is what was released.
+// build checks that the page's go.mod is sufficient, and that the linked modules are the released
+// ones.
 func (a *application) build(t *testing.T, sums string) {
 	t.Helper()
 	before := direct(t, filepath.Join(a.dir, "go.mod"))
@@ -164,7 +161,7 @@ func (a *application) build(t *testing.T, sums string) {
 		if strings.HasPrefix(m.Path+"/", root+"/") {
 			ours++
 			if !strings.Contains(sums, m.Path+" "+next+" "+m.Sum+"\n") || m.Version != next || m.Replace != nil {
-				t.Errorf("%s %s %s is linked, which was not released", m.Path, m.Version, m.Sum)
+				t.Errorf("%s %s %s is linked but not released", m.Path, m.Version, m.Sum)
 			}
 		}
 	}
@@ -173,7 +170,7 @@ func (a *application) build(t *testing.T, sums string) {
 	}
 }
 
-// direct returns what a go.mod requires directly.
+// direct returns the direct requirements of a go.mod.
 func direct(t *testing.T, name string) string {
 	t.Helper()
 	file, err := modfile.Parse(name, []byte(read(t, name)), nil)
@@ -189,11 +186,11 @@ func direct(t *testing.T, name string) string {
 	return lines.String()
 }
 
-// try has a server of the application called by a client of it, and asked to end.
+// try starts a server of the application, calls it by a client, and stops it.
 func (a *application) try(t *testing.T, registry string) {
 	t.Helper()
 	if a.framework == "dubbogo" {
-		registry = "xdsbridge-" + registry // dubbo-go has a registry of its own of that name
+		registry = "xdsbridge-" + registry // dubbo-go has its own registry of that name
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -229,7 +226,7 @@ func (a *application) try(t *testing.T, registry string) {
 	}
 }
 
-// freeAddress returns an address on loopback that nobody listens on.
+// freeAddress returns a loopback address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// next is the version that is rehearsed, which no file names.
+// next is the rehearsed version, which no file names.
 const next = "v0.100.0"
 
-// TestMain has git know who commits, on machines where nobody said so.
+// TestMain sets the author of commits, for machines on which git has none.
 func TestMain(m *testing.M) {
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		_ = os.Setenv("GIT_"+who+"_NAME", "release") // fails for no such name
@@ -74,8 +74,8 @@ func TestRelease_Exclusions(t *testing.T) {
 			t.Errorf("%s: %v", version, err)
 		}
 	}
-	refused("", "not one of a module")
-	refused("0.3.0", "not one of a module")
+	refused("", "must be a module version")
+	refused("0.3.0", "must be a module version")
 	refused("v2.0.0", "v2 at the end of each module's path")
 	refused("v0.2.0", "not above every released version of its minor release: v0.2.1")
 	patch := &release{version: "v0.1.1", source: source, out: filepath.Join(t.TempDir(), "dist")}
@@ -85,11 +85,10 @@ func TestRelease_Exclusions(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(source, "new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("v0.3.0", "changes that are not committed")
+	refused("v0.3.0", "uncommitted changes")
 }
 
-// commitOfThisTree returns a repository with one commit: this tree, with what is
-// not committed.
+// commitOfThisTree returns a repository with one commit: this tree, including uncommitted changes.
 func commitOfThisTree(t *testing.T) string {
 	t.Helper()
 	files, err := git(t.Context(), "../..", "ls-files", "--cached", "--others", "--exclude-standard")
@@ -100,7 +99,7 @@ func commitOfThisTree(t *testing.T) string {
 	for file := range strings.SplitSeq(files, "\n") {
 		text, err := os.ReadFile(filepath.Join("../..", file))
 		if os.IsNotExist(err) {
-			continue // deleted, and not committed
+			continue // deleted but not committed
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// writeVersion has every file of the clone that names a version of this
-// repository's modules name the one that is released.
+// writeVersion sets the released version in every file of the clone that names a version of this
+// repository's modules.
 func (r *release) writeVersion(ctx context.Context, now time.Time) error {
 	files, err := git(ctx, r.clone(), "ls-files", "CHANGELOG.md", "README.md", "docs/*.md", "go.mod", "*/go.mod")
 	if err != nil {
@@ -45,8 +45,7 @@ func (r *release) writeVersion(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// requireVersion has a go.mod require a version of each of our modules that it
-// requires.
+// requireVersion sets the required version of this repository's modules in a go.mod.
 func requireVersion(name string, text []byte, version string) (string, error) {
 	file, err := modfile.Parse(name, text, nil)
 	if err != nil {
@@ -71,20 +70,20 @@ func requireVersion(name string, text []byte, version string) (string, error) {
 	return string(written), nil
 }
 
-// nameVersion has a document name a version wherever it names one of our
-// modules with one, as go.mod and go get do.
+// nameVersion sets the version wherever a document names one of this repository's modules with a
+// version, as go.mod and go get do.
 func nameVersion(text, version string) string {
 	return regexp.MustCompile(`(`+regexp.QuoteMeta(root)+`[\w/]*[ @])v\d+\.\d+\.\d+(-[\w.]+)?`).ReplaceAllString(text, "${1}"+version)
 }
 
 const unreleased = "\n## Unreleased\n"
 
-// releaseNotes gives what is unreleased in a changelog its version and date.
+// releaseNotes sets the version and date of the unreleased section of a changelog.
 func releaseNotes(text, version string, now time.Time) (string, error) {
 	before, after, found := strings.Cut(text, unreleased)
 	notes, _, _ := strings.Cut(after, "\n## ")
 	if !found || strings.TrimSpace(notes) == "" {
-		return "", errors.New("CHANGELOG.md: nothing is unreleased")
+		return "", errors.New("CHANGELOG.md: no unreleased section")
 	}
 	return before + unreleased + "\n## " + version + " - " + now.Format(time.DateOnly) + "\n" + after, nil
 }

@@ -18,7 +18,7 @@ const (
 	Initial         Verdict = "initial"
 	Change          Verdict = "change"
 	Acknowledgement Verdict = "ack"
-	Forced          Verdict = "ack, answered all the same"
+	Forced          Verdict = "ack, answered nevertheless"
 	Rejection       Verdict = "nack"
 	Stale           Verdict = "stale, ignored with its names"
 	Unsubscription  Verdict = "unsubscription"
