@@ -14,10 +14,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// TestTenThousandSubscriptions has ten thousand subscriptions and
-// registrations come and go at once while the registry changes, several times
-// over: neither goroutines nor memory grow with how often, and a subscription
-// after that sees what is there.
+// TestTenThousandSubscriptions adds and removes ten thousand subscriptions and registrations at
+// the same time, several times, while the registry changes. Neither goroutines nor memory grow with
+// the rounds, and a later subscription receives the current state.
 func TestTenThousandSubscriptions(t *testing.T) {
 	const at, rounds = 10_000, 3
 	r := clientfake.New()
@@ -30,7 +29,7 @@ func TestTenThousandSubscriptions(t *testing.T) {
 	for range rounds {
 		churn(t, c, at)
 	}
-	ticker := time.NewTicker(10 * time.Millisecond) // timers of Linger may be at work
+	ticker := time.NewTicker(10 * time.Millisecond) // timers of lingering queries may be running
 	defer ticker.Stop()
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines; <-ticker.C {
 		if time.Now().After(end) {
@@ -45,12 +44,12 @@ func TestTenThousandSubscriptions(t *testing.T) {
 	}
 }
 
-// provider is one of several instances, each of an application of its own.
+// provider returns the n-th of several instances, each of a different application.
 func provider(n int) client.Instance {
 	return client.Instance{Application: fmt.Sprintf("greeter%d", n), Host: "10.0.0.1", Port: 20000, Protocol: "tri"}
 }
 
-// churn subscribes and unsubscribes n times at once, with every method there is.
+// churn subscribes and unsubscribes n times at the same time, by every method.
 func churn(t *testing.T, c *client.Client, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -83,14 +82,14 @@ func churn(t *testing.T, c *client.Client, n int) {
 
 func heapInUse() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers let go of
+	runtime.GC() // memory that finalizers released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse
 }
 
-// TestClient_Independent: each has its own registry, and one that is
-// closed, or whose registry is away, is no matter to the other.
+// TestClient_Independent: clients of different registries do not affect each other, even if one is
+// closed or its registry is unreachable.
 func TestClient_Independent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newScripted(), newScripted()

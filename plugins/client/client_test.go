@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// scripted is a source that reports what a test says.
+// scripted is a source that a test controls.
 type scripted struct {
 	do   chan func(*registry.Table)
 	wish *registry.Interest
@@ -49,7 +49,7 @@ func (s *scripted) backend() client.Backend {
 	return client.Backend{Kind: "test", Source: s}
 }
 
-// byInterest is a backend whose source reports what is asked for alone.
+// byInterest returns a backend whose source reports only requested names.
 func (s *scripted) byInterest() client.Backend {
 	b := s.backend()
 	b.Interest, b.Names = s.wish, func(q client.Query) []string { return []string{q.String()} }
@@ -66,7 +66,7 @@ func (s *scripted) away(why error) {
 	synctest.Wait()
 }
 
-// deny makes the source say that it may not report a query.
+// deny makes the source report that a query is denied.
 func (s *scripted) deny(q client.Query) {
 	s.wish.Names()
 	s.wish.Report(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})
@@ -166,8 +166,7 @@ func TestClient_RegistryOutage(t *testing.T) {
 	})
 }
 
-// TestClient_EmptyRegistry: a Nacos that was restarted
-// knows nobody until each provider has come back.
+// TestClient_EmptyRegistry: a restarted Nacos is empty until each provider has come back.
 func TestClient_EmptyRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -188,9 +187,9 @@ func TestClient_EmptyRegistry(t *testing.T) {
 		expect("back and empty", "[10.0.0.1 10.0.0.2 10.0.0.3]")
 		source.away(errors.New("connection refused"))
 		source.all(greeter("10.0.0.2"))
-		expect("away once more, and the second came back", "[10.0.0.1 10.0.0.2 10.0.0.3]")
+		expect("a second outage, and the second provider came back", "[10.0.0.1 10.0.0.2 10.0.0.3]")
 		source.all(greeter("10.0.0.2", "10.0.0.3", "10.0.0.4"))
-		expect("the third too, and a new one", "[10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4]")
+		expect("the third provider too, and a new one", "[10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4]")
 		source.all(greeter("10.0.0.3", "10.0.0.4"))
 		expect("the second goes", "[10.0.0.1 10.0.0.3 10.0.0.4]")
 		<-time.NewTimer(15 * time.Second).C
@@ -207,7 +206,7 @@ func TestClient_FirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
-		source.all() // of nothing that anybody asked for
+		source.all() // without a requested name
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if s, err := c.Resolve(ctx, greeterKey); err == nil {
@@ -222,12 +221,12 @@ func TestClient_FirstAnswer(t *testing.T) {
 			t.Errorf("%s, %v", hosts(s), err)
 		}
 		if !source.wish.Wants(greeterKey.String()) {
-			t.Error("what was asked for lately is not kept up to date")
+			t.Error("a recent query is not kept up to date")
 		}
 		<-time.NewTimer(2 * time.Minute).C
 		synctest.Wait()
 		if source.wish.Wants(greeterKey.String()) {
-			t.Error("what nobody has asked for in a long time is still kept")
+			t.Error("an old query is still kept up to date")
 		}
 	})
 }
@@ -306,8 +305,8 @@ func TestClient_StopAndClose(t *testing.T) {
 	})
 }
 
-// TestManyWatches has ten thousand watches come and go at once; the bubble
-// fails where a goroutine of any is left.
+// TestManyWatches starts and stops ten thousand watches at the same time. The bubble fails if one of
+// their goroutines remains.
 func TestManyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -360,8 +359,7 @@ func TestClient_Panic(t *testing.T) {
 	})
 }
 
-// TestClient_EarlierAnswer: for frameworks that keep what an
-// address came with first.
+// TestClient_EarlierAnswer: for frameworks that keep the first data of an address.
 func TestClient_EarlierAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
@@ -391,7 +389,7 @@ func TestClient_EarlierAnswer(t *testing.T) {
 			t.Errorf("one that is not there any more: %v, %t", gone, ok)
 		}
 		if gone.Router != nil || e.Router != nil {
-			t.Error("routes where there is no mesh")
+			t.Error("routes without a mesh")
 		}
 	})
 }

@@ -24,7 +24,7 @@ func providing(t *testing.T, c *Client, several ...Instance) {
 	}
 }
 
-// TestDeregister_SeveralDrainOnce: all are withdrawn before the first is waited for.
+// TestDeregister_SeveralDrainOnce: all instances are withdrawn before the first wait.
 func TestDeregister_SeveralDrainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -45,8 +45,8 @@ func TestDeregister_SeveralDrainOnce(t *testing.T) {
 	})
 }
 
-// TestDeregister_OneByOne: the delays of frameworks that withdraw one after the other
-// use nothing of the time that the registry has.
+// TestDeregister_OneByOne: the drain delays of successive calls do not count towards the time limit
+// of the registry.
 func TestDeregister_OneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
@@ -65,7 +65,7 @@ func TestDeregister_OneByOne(t *testing.T) {
 	})
 }
 
-// TestDeregister_SharedAddress: what stays at an address is not waited for.
+// TestDeregister_SharedAddress: names that an address still provides are not waited for.
 func TestDeregister_SharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
@@ -83,7 +83,7 @@ func TestDeregister_SharedAddress(t *testing.T) {
 	})
 }
 
-// TestDeregister_NothingPublished: a process whose registry was never there ends at once.
+// TestDeregister_NothingPublished: a process whose registry was never reachable ends at once.
 func TestDeregister_NothingPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -104,7 +104,7 @@ func TestDeregister_NothingPublished(t *testing.T) {
 	})
 }
 
-// TestDeregister_DeniedRead: its absence cannot be seen.
+// TestDeregister_DeniedRead: the absence cannot be observed.
 func TestDeregister_DeniedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -125,7 +125,7 @@ func TestDeregister_DeniedRead(t *testing.T) {
 	})
 }
 
-// denying is a source that may not read anything once a channel is closed.
+// denying is a source that may not read anything after a channel is closed.
 type denying struct {
 	registry.Source
 	denied <-chan struct{}

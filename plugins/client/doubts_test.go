@@ -9,13 +9,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// A registry that loses its memory with each crash is back and empty for less
-// than a doubt takes.
+// A registry that loses its data with each crash is back and empty for less than the period of a
+// doubt.
 func TestDoubt_CountsOnlyWhileTheRegistryIsCurrent(t *testing.T) {
 	const doubt = 15 * time.Second
 	for name, backend := range map[string]func(*scripted) client.Backend{
-		"a source of everything":        (*scripted).backend,
-		"a source of what is asked for": (*scripted).byInterest,
+		"a source of everything":      (*scripted).backend,
+		"a source of requested names": (*scripted).byInterest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDoubt_CountsOnlyWhileTheRegistryIsCurrent(t *testing.T) {
 				}
 				source.all(greeter("10.0.0.2"))
 				time.Sleep(doubt - time.Second)
-				expect("back for less than the doubt", "[10.0.0.1 10.0.0.2]")
+				expect("back for less than the period", "[10.0.0.1 10.0.0.2]")
 				time.Sleep(time.Second)
 				expect("back for the doubt", "[10.0.0.2]")
 			})

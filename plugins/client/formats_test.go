@@ -9,15 +9,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// TestZooKeeper_Formats: an instance is where its framework looks, is found by
-// name, and is seen to go.
+// TestZooKeeper_Formats: an instance is where its framework looks, is found by name, and its removal
+// is reported.
 func TestZooKeeper_Formats(t *testing.T) {
 	for format, want := range map[string]struct {
 		protocol, parent, data string
 		weight                 float64
 	}{
 		"kratos":       {"grpc", "/microservices/greeter", `"endpoints":["grpc://10.0.0.1:20000"]`, 3},
-		"spring-cloud": {"http", "/services/greeter", `"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"`, 1}, // it has no weights
+		"spring-cloud": {"http", "/services/greeter", `"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"`, 1}, // the format has no weights
 		"hertz":        {"http", "/greeter", `"Weight":30`, 3},
 		"kitex":        {"thrift", "/greeter", `"Weight":30`, 3},
 		"plain":        {"tcp", "/plain/greeter", `"weight":3`, 3},
@@ -58,8 +58,8 @@ func TestZooKeeper_Formats(t *testing.T) {
 	}
 }
 
-// TestZooKeeper_PortsOfOneInstance: two ports of one application are both found
-// under its name, as are those of a second process.
+// TestZooKeeper_PortsOfOneInstance: both ports of an application are found under its name, as are
+// those of a second process.
 func TestZooKeeper_PortsOfOneInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)

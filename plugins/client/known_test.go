@@ -13,12 +13,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestAnswer_NewName: while the source reports one name slowly, others answer.
+// TestAnswer_NewName: a name that the source reports slowly does not delay others.
 func TestAnswer_NewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
-		w := c.Watch(greeterKey) // somebody follows it all the time
+		w := c.Watch(greeterKey) // a permanent watch
 		defer w.Stop()
 		go func() {
 			source.do <- func(t *registry.Table) { t.Replace(func(y func(*registry.Service) bool) { y(greeter("10.0.0.1")) }) }
@@ -62,7 +62,7 @@ func TestAnswer_OutageNewName(t *testing.T) {
 	})
 }
 
-// TestAnswer_ShortOutage: away and back empty before the index looked once.
+// TestAnswer_ShortOutage: the registry is unreachable and then empty before the index drains once.
 func TestAnswer_ShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -82,7 +82,7 @@ func TestAnswer_ShortOutage(t *testing.T) {
 	})
 }
 
-// TestAnswer_FirstRace: the source reports a name between two looks.
+// TestAnswer_FirstRace: the source reports a name between two reads of the table.
 func TestAnswer_FirstRace(t *testing.T) {
 	wish := registry.NewInterest()
 	source := eager{wish}
@@ -108,7 +108,7 @@ func TestAnswer_FirstRace(t *testing.T) {
 	}
 }
 
-// eager reports each name at once, the services before it says that it did.
+// eager reports each name at once: first the services, and then that the name is reported.
 type eager struct{ wish *registry.Interest }
 
 func (s eager) Run(ctx context.Context, t *registry.Table) error {
@@ -142,7 +142,7 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestAnswer_States: in answers and errors.
+// TestAnswer_States: the states of answers and errors.
 func TestAnswer_States(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -155,7 +155,7 @@ func TestAnswer_States(t *testing.T) {
 		if _, err := ask(); !errors.Is(err, client.ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("not reported: %v", err)
 		}
-		source.away(errors.New("connection refused")) // this source says that it reported nevertheless
+		source.away(errors.New("connection refused")) // this source has reported everything nevertheless
 		if s, err := ask(); err != nil || !errors.Is(s.Err, client.ErrUnreachable) {
 			t.Errorf("away: %v, %v", s.Err, err)
 		}
@@ -183,8 +183,7 @@ func TestAnswer_States(t *testing.T) {
 	})
 }
 
-// TestAnswer_Unreported: of a source that is asked for
-// everything.
+// TestAnswer_Unreported: of a source that reports everything.
 func TestAnswer_Unreported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -200,8 +199,7 @@ func TestAnswer_Unreported(t *testing.T) {
 	})
 }
 
-// TestAnswer_CallbackPanic: in the goroutine of an adapter it
-// would end the application.
+// TestAnswer_CallbackPanic: a panic in the goroutine of an adapter must not end the application.
 func TestAnswer_CallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -223,8 +221,7 @@ func TestAnswer_CallbackPanic(t *testing.T) {
 	})
 }
 
-// TestAnswer_FollowerEnd: of a client's, which waits for the callbacks, and not of
-// a stop's.
+// TestAnswer_FollowerEnd: Close waits for callbacks and notifies them; Stop does neither.
 func TestAnswer_FollowerEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -257,7 +254,7 @@ func TestAnswer_FollowerEnd(t *testing.T) {
 	})
 }
 
-// TestAnswer_Denial: what is denied now may be reported before ctx ends.
+// TestAnswer_Denial: a denied query may be granted before ctx ends.
 func TestAnswer_Denial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()

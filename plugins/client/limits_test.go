@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// steps is a source that does what a test says.
+// steps is a source that runs the steps of a test.
 type steps chan func(*registry.Table)
 
 // Run implements registry.Source.
@@ -29,8 +29,7 @@ func (s steps) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestClient_Limits: what does not fit stays out, which is no answer
-// that it is not there, until there is room.
+// TestClient_Limits: services beyond the limit are unknown, not absent, until there is room.
 func TestClient_Limits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(steps)
@@ -68,7 +67,7 @@ func TestClient_Limits(t *testing.T) {
 	})
 }
 
-// TestNamed_AnswersByHostWithoutServiceKeys: where istiod does not show them.
+// TestNamed_AnswersByHostWithoutServiceKeys: of an istiod that does not show service keys.
 func TestNamed_AnswersByHostWithoutServiceKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const host = "greeter.shop.svc.cluster.local:8000"

@@ -22,7 +22,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// nacosBackend is one process at a Nacos in memory.
+// nacosBackend is the backend of a process with a Nacos in memory.
 func nacosBackend(t *testing.T) client.Backend {
 	t.Helper()
 	s, rpc, web := nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
@@ -73,8 +73,7 @@ func TestNew_BackendTwice(t *testing.T) {
 	})
 }
 
-// TestQuery_InvalidNames: they are refused as Register refuses them, at once, and cost no
-// other name anything.
+// TestQuery_InvalidNames: they are rejected at once, as Register does, and do not affect other names.
 func TestQuery_InvalidNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		backend func(*testing.T) client.Backend
@@ -168,7 +167,7 @@ func TestWatch_SecondReader(t *testing.T) {
 	})
 }
 
-// TestFollow_CloseInTheFunction: a function that waits for itself.
+// TestFollow_CloseInTheFunction: the function waits for itself.
 func TestFollow_CloseInTheFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -258,7 +257,7 @@ func TestStatus_MetadataLeftOut(t *testing.T) {
 	}
 }
 
-// TestLeftOut_Reasons: an address that must not be called is in no answer, and said.
+// TestLeftOut_Reasons: an address that must not be called is in no answer, and Status has the reason.
 func TestLeftOut_Reasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -283,7 +282,7 @@ func TestLeftOut_Reasons(t *testing.T) {
 	})
 }
 
-// TestResolve_AfterClose: what is asked then is not kept fresh.
+// TestResolve_AfterClose: a query after Close is not kept up to date.
 func TestResolve_AfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, newScripted().backend(), client.Options{})

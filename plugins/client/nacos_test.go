@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestNacos_WrongPassword: the server is connected and refuses.
+// TestNacos_WrongPassword: the server is connected and rejects the login.
 func TestNacos_WrongPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, rpc, web := nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)

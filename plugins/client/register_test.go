@@ -23,7 +23,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// mirror is a source that shows what a target in memory holds.
+// mirror is a source that reports the entries of a target in memory.
 type mirror struct {
 	target *memory.Target
 	codec  *dubbo.ZooKeeper
@@ -66,7 +66,7 @@ func (m *mirror) Run(ctx context.Context, t *registry.Table) error {
 
 const self = "greeter@10.0.0.1:20000"
 
-// ownerOf returns whose an entry is, as its mark says.
+// ownerOf returns the owner in the mark of an entry.
 func ownerOf(e registry.Entry) string {
 	value, err := url.QueryUnescape(e.Value)
 	if err != nil {
@@ -147,8 +147,7 @@ func TestRegister_Lifetime(t *testing.T) {
 	})
 }
 
-// TestDrain_Delay: what this process knows, others learn a little
-// later.
+// TestDrain_Delay: others learn of a removal a little later than this process.
 func TestDrain_Delay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
@@ -193,8 +192,8 @@ func TestRegister_LostSession(t *testing.T) {
 	})
 }
 
-// TestRegister_Retry: ten minutes without a registry hurry
-// nobody and fill no log, and after them everything is as it should be.
+// TestRegister_Retry: ten minutes without a registry cause few retries and log lines. After them
+// everything is published.
 func TestRegister_Retry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 10 * time.Minute
@@ -224,7 +223,7 @@ func TestRegister_Retry(t *testing.T) {
 		if err := c.WaitVisible(ctx, greeter); !errors.Is(err, ErrUnreachable) {
 			t.Errorf("while it is down: %v", err)
 		}
-		// Two groups, each tried at growing intervals; and once more by the source.
+		// Two groups, each retried at growing intervals, and the retries of the source.
 		if most := int64(2*(outage/retryMax+10)) + 1; calls.Load() > most {
 			t.Errorf("%d calls in ten minutes, want at most %d", calls.Load(), most)
 		}
@@ -237,7 +236,7 @@ func TestRegister_Retry(t *testing.T) {
 		if err := c.Status().Problem(); err != nil {
 			t.Errorf("status: %v", err)
 		}
-		if lines := strings.Count(log.String(), "\n"); lines != 4 { // that it failed and is well, for each group
+		if lines := strings.Count(log.String(), "\n"); lines != 4 { // a failure and a recovery of each group
 			t.Errorf("%d lines:\n%s", lines, &log)
 		}
 	})
@@ -291,7 +290,7 @@ func TestRegister_Invalid(t *testing.T) {
 		}
 		b.Publisher = nil
 		if err := start(t, b).Register(greeter); err == nil {
-			t.Error("a consumer provides")
+			t.Error("a consumer registered an instance")
 		}
 	})
 }
@@ -377,7 +376,7 @@ func TestRegister_FreedAddress(t *testing.T) {
 	})
 }
 
-// TestRegister_SlowGroup: each group has its own time.
+// TestRegister_SlowGroup: a slow group does not delay others.
 func TestRegister_SlowGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -410,8 +409,8 @@ func TestRegister_SlowGroup(t *testing.T) {
 	})
 }
 
-// TestRegister_SlowGroupLater: what is registered, withdrawn and closed
-// while a call for another group hangs.
+// TestRegister_SlowGroupLater: registering, withdrawing and closing while a call for another group
+// hangs.
 func TestRegister_SlowGroupLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -449,7 +448,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 	})
 }
 
-// TestRegister_Omissions: with the reason, and what is beside it is published.
+// TestRegister_Omissions: Status has the reason, and the other instances are published.
 func TestRegister_Omissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -479,7 +478,7 @@ func TestRegister_Omissions(t *testing.T) {
 	})
 }
 
-// TestRegister_ReadJitter: what many processes do each minute is spread.
+// TestRegister_ReadJitter: the periodic reads of many processes are spread.
 func TestRegister_ReadJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -511,8 +510,8 @@ func TestRegister_ReadJitter(t *testing.T) {
 	})
 }
 
-// TestDrain_Unconfirmed: after 10 s where nobody says how long, for all
-// that is withdrawn one after the other, and anew once something was registered.
+// TestDrain_Unconfirmed: without a deadline, successive calls of Deregister wait 10 s in total. A
+// registration starts the time again.
 func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
@@ -548,7 +547,7 @@ func TestDrain_Unconfirmed(t *testing.T) {
 	})
 }
 
-// TestRegister_ConsumerConnections: writing requires a connection of its own.
+// TestRegister_ConsumerConnections: publishing requires a separate connection.
 func TestRegister_ConsumerConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

@@ -26,7 +26,7 @@ func TestStateFile_UnusedNames(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Hour) // long past Linger
+		time.Sleep(time.Hour) // much longer than KeepFresh
 		synctest.Wait()
 		_, _ = c.Resolve(t.Context(), client.Named("one"))
 		time.Sleep(2 * time.Second)
@@ -72,13 +72,13 @@ func TestStateFile_Denial(t *testing.T) {
 		_ = c.Close()
 		data, _ := os.ReadFile(file)
 		if !strings.Contains(string(data), "10.0.0.1") {
-			t.Error("the last good answer is gone from the file")
+			t.Error("the file lacks the last good answer")
 		}
 	})
 }
 
-// TestStateFile_Age: what is watched is confirmed for as long as the
-// registry is there; what was confirmed too long ago is not used.
+// TestStateFile_Age: watched answers are confirmed as long as the registry is reachable. Answers that
+// were confirmed too long ago are not used.
 func TestStateFile_Age(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -110,13 +110,13 @@ func TestStateFile_Age(t *testing.T) {
 	})
 }
 
-// TestStateFile_EmptyRegistry: providers come back one
-// by one, after a start without it as after an outage.
+// TestStateFile_EmptyRegistry: providers come back one by one after a start without the registry, as
+// after an outage.
 func TestStateFile_EmptyRegistry(t *testing.T) {
 	const doubt, both = 15 * time.Second, "[10.0.0.1 10.0.0.2]"
 	for name, backend := range map[string]func(*scripted) client.Backend{
-		"a source of everything":        (*scripted).backend,
-		"a source of what is asked for": (*scripted).byInterest,
+		"a source of everything":      (*scripted).backend,
+		"a source of requested names": (*scripted).byInterest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestStateFile_EmptyRegistry(t *testing.T) {
 	}
 }
 
-// TestStateFile_AnotherRegistry: an application that moves from one registry to another
-// keeps its file, and not what that says of the other.
+// TestStateFile_AnotherRegistry: an application that moves to another registry does not use the
+// answers of the old one.
 func TestStateFile_AnotherRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -198,7 +198,7 @@ func TestStateFile_AnotherRegistry(t *testing.T) {
 	})
 }
 
-// TestStateFile_LeftMeanwhile: an answer with what only the file knows is not current.
+// TestStateFile_LeftMeanwhile: an answer with endpoints only from the file is not current.
 func TestStateFile_LeftMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -230,7 +230,7 @@ func TestStateFile_LeftMeanwhile(t *testing.T) {
 	})
 }
 
-// TestOutage_Unconfirmed: so is one with what was known before an outage.
+// TestOutage_Unconfirmed: an answer with endpoints only from before an outage is not current.
 func TestOutage_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -255,7 +255,7 @@ func TestOutage_Unconfirmed(t *testing.T) {
 	})
 }
 
-// TestWaitVisible_OwnAddressInTheStateFile: a run before was visible at the address.
+// TestWaitVisible_OwnAddressInTheStateFile: an earlier run was visible at the address.
 func TestWaitVisible_OwnAddressInTheStateFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")

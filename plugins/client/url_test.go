@@ -23,7 +23,7 @@ func TestURL_Registries(t *testing.T) {
 		"nacos+tls://127.0.0.1:8848?ca=/ca.pem&serverName=nacos&format=gozero",
 		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password",
 	} {
-		c, err := client.Open(text, client.Options{}, all.Kinds()...) // nobody has to be there
+		c, err := client.Open(text, client.Options{}, all.Kinds()...) // the registry need not be reachable
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -74,7 +74,7 @@ func TestURL_Errors(t *testing.T) {
 	}
 }
 
-// TestURL_DefaultIdentity: it is its pod, or its machine and process.
+// TestURL_DefaultIdentity: the pod, or the machine and process.
 func TestURL_DefaultIdentity(t *testing.T) {
 	for _, pod := range []string{"", "greeter-1"} {
 		t.Setenv("POD_NAME", pod)

@@ -32,7 +32,7 @@ func process(t *testing.T, s *zkfake.Server, identity string) *client.Client {
 	return formatted(t, s, identity, "")
 }
 
-// formatted is a process that uses a format.
+// formatted returns the client of a process that uses a format.
 func formatted(t *testing.T, s *zkfake.Server, identity, format string) *client.Client {
 	t.Helper()
 	b, err := xzk.New(xzk.Options{
@@ -132,8 +132,7 @@ func TestZooKeeper_SlowParent(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_SharedIdentity: both stay in the
-// list, and both are notified.
+// TestZooKeeper_SharedIdentity: both processes stay published, and both report a conflict.
 func TestZooKeeper_SharedIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -160,8 +159,8 @@ func TestZooKeeper_SharedIdentity(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_DeletedEntry: whoever deletes it, and after the process
-// whose address and identity it has ended.
+// TestZooKeeper_DeletedEntry: a deleted entry is published again, whoever deleted it, even after the
+// end of a process with the same address and identity.
 func TestZooKeeper_DeletedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -193,8 +192,8 @@ func TestZooKeeper_DeletedEntry(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_RestartWithinSession: a process was killed and
-// started again at its address before its session ended.
+// TestZooKeeper_RestartWithinSession: a process is killed and restarted at its address before its
+// session ends.
 func TestZooKeeper_RestartWithinSession(t *testing.T) {
 	for _, identity := range []string{"p", "q"} {
 		t.Run("before p, now "+identity, func(t *testing.T) {
@@ -247,8 +246,7 @@ func TestZooKeeper_RestartWithinSession(t *testing.T) {
 	}
 }
 
-// A bridge of owner shop runs in the same ensemble, in whose name a process of
-// identity shop does nothing.
+// TestIdentity_BridgeOwner: a process of identity shop does not write as a bridge of owner shop.
 func TestIdentity_BridgeOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -268,7 +266,7 @@ func TestIdentity_BridgeOwner(t *testing.T) {
 	})
 }
 
-// What the client authenticates with is there later than the client, as a secret
+// TestPublisher_WaitsForAPassword: the password file may appear after the client starts, like a secret
 // that is mounted late.
 func TestPublisher_WaitsForAPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
@@ -317,8 +315,8 @@ func TestStatus_ReportsTheLastDialError(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_RestoredRoot: a ZooKeeper was restarted without its data,
-// and one provider is back before the other.
+// TestZooKeeper_RestoredRoot: a ZooKeeper is restarted without its data, and one provider comes back
+// before the other.
 func TestZooKeeper_RestoredRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -356,7 +354,7 @@ func TestZooKeeper_RestoredRoot(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_DeniedRoot: ZooKeeper 3.9 requires a right for a look at the root.
+// TestZooKeeper_DeniedRoot: ZooKeeper 3.9 requires a permission to read the root.
 func TestZooKeeper_DeniedRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -413,7 +411,7 @@ func TestZooKeeper_OneSession(t *testing.T) {
 	})
 }
 
-// TestZooKeeper_ConnectionLimit: the server says nothing, and closes the connection.
+// TestZooKeeper_ConnectionLimit: the server closes the connection without an answer.
 func TestZooKeeper_ConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := xzk.New(xzk.Options{Identity: "p", Conn: zookeeper.Options{

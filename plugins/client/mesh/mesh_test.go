@@ -31,8 +31,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
-// serveMesh has an istiod in memory answer until the test ends, and returns what
-// dials it.
+// serveMesh runs an istiod in memory until the test ends, and returns its dialer.
 func serveMesh(t *testing.T, server *istiodfake.Server) func(context.Context, string) (net.Conn, error) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
@@ -49,8 +48,7 @@ func serveMesh(t *testing.T, server *istiodfake.Server) func(context.Context, st
 	return func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
 }
 
-// meshOf runs a publisher against an istiod in memory until the test ends, and
-// returns what it logs.
+// meshOf runs a publisher with an istiod in memory until the test ends, and returns its log.
 func meshOf(t *testing.T, server *istiodfake.Server, watch func(client.Query) *client.Watch) (*meshPublisher, *strings.Builder) {
 	t.Helper()
 	dial := serveMesh(t, server)
@@ -74,7 +72,7 @@ func meshOf(t *testing.T, server *istiodfake.Server, watch func(client.Query) *c
 	return p, &log
 }
 
-// service is a cluster of the mesh with its endpoints.
+// service returns a cluster of the mesh with its endpoints.
 func service(name string, at ...netip.AddrPort) []proto.Message {
 	var endpoints []*endpointv3.LbEndpoint
 	for _, a := range at {
@@ -94,8 +92,8 @@ func service(name string, at ...netip.AddrPort) []proto.Message {
 	}, &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}}}}
 }
 
-// clusterIP resolves every name to the address of a Service, behind which is one
-// replica for each connection.
+// clusterIP resolves every name to the address of a Service, whose connections reach different
+// replicas.
 type clusterIP struct{}
 
 // LookupHost implements debug.Lookup.
@@ -176,7 +174,7 @@ func TestMesh_MissingPort(t *testing.T) {
 	})
 }
 
-// steps is a source that does what a test says.
+// steps is a source that runs the steps of a test.
 type steps chan func(*registry.Table)
 
 // Run implements registry.Source.
@@ -191,8 +189,7 @@ func (s steps) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestMesh_RenamedService: the host address that was found
-// once does not hold for ever.
+// TestMesh_RenamedService: a host address that was found may change later.
 func TestMesh_RenamedService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := netip.MustParseAddrPort("10.0.0.1:8080")
@@ -243,8 +240,8 @@ func TestMesh_ServerNameOfReplicas(t *testing.T) {
 	}
 }
 
-// TestHostsOf_OneKeyAtTwoPorts: a key leads to one port, whichever is registered
-// first, and it gets an error that it does not lead to the other.
+// TestHostsOf_OneKeyAtTwoPorts: a key leads to one port, whichever is registered first. The instance
+// at the other port gets an error.
 func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	t.Parallel()
 	at := make(map[string]*location)
@@ -263,7 +260,7 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	}
 }
 
-// firstOf returns the first of several errors by name.
+// firstOf returns the error of the first name in order.
 func firstOf(all map[string]error) error {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		return all[name]
