@@ -40,7 +40,7 @@ func single(t *testing.T, f *fleet, p *pipe, server string) {
 	}
 }
 
-// replace stores one node in place of another, as a change of weight does.
+// replace stores one node instead of another, as a change of weight does.
 func (r raw) replace(t *testing.T, root string, n int) time.Duration {
 	t.Helper()
 	ops := []any{&zk.CreateRequest{Path: root + "/" + provider(n+1, 0), Acl: zk.WorldACL(zk.PermAll)}}

@@ -76,7 +76,7 @@ func fanOut(t *testing.T, watchers, changes int, serve func(stream.DeltaStream) 
 }
 
 // TestDataPlanes measures what a change of one endpoint costs while data planes
-// watch all, beside go-control-plane's cache behind the same server.
+// watch all, next to go-control-plane's cache behind the same server.
 func TestDataPlanes(t *testing.T) {
 	const services = 10_000
 	host := func(i int) string { return fmt.Sprintf("s%d.bridge.internal", i) }

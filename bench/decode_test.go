@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestDecode measures what a response costs beside a client that only
+// TestDecode measures what a response costs next to a client that only
 // decodes it.
 func TestDecode(t *testing.T) {
 	data, err := proto.Marshal((&fleet{}).assignment(1, 1))

@@ -20,7 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestNacos writes a whole mesh into a real Nacos, beside bare batches and a
+// TestNacos writes a whole mesh into a real Nacos, next to bare batches and a
 // loop with the SDK's client. All take turns on one server that has run before and has room
 // for all, each into a group of its own, after what was before it has gone
 // from the server; who begins changes with every round.

@@ -23,7 +23,7 @@ const (
 )
 
 // TestRemoval measures the whole way of a removal from a registry through the program
-// into each target, beside that of an addition in the same run. No service loses its
+// into each target, next to that of an addition in the same run. No service loses its
 // last endpoint, which waits by design.
 func TestRemoval(t *testing.T) {
 	t.Run("ZooKeeper", func(t *testing.T) {

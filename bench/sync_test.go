@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestSync writes a whole mesh into a real ZooKeeper, beside a bare writer of
+// TestSync writes a whole mesh into a real ZooKeeper, next to a bare writer of
 // the same nodes, and then continues from it.
 func TestSync(t *testing.T) {
 	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestJava_Changes: what an application of nacos-sdk-go changes of one
-// of its two instances reaches Java Dubbo consumers that know ZooKeeper alone,
+// of its two instances reaches Java Dubbo consumers that know only ZooKeeper,
 // one by interface and one by application.
 func TestJava_Changes(t *testing.T) {
 	harness.Long(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestQuickStart types what docs/quickstart.md says, into one shell beside
+// TestQuickStart types what docs/quickstart.md says, into one shell next to
 // scripts/try.sh, and sees what it promises.
 func TestQuickStart(t *testing.T) {
 	harness.Long(t)

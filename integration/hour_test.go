@@ -15,7 +15,7 @@ import (
 const (
 	hourSides    = 3 // the mesh, ZooKeeper and Nacos
 	hourServices = 4 // of each side
-	hourMoving   = 8 // endpoints of each service that come and go beside one that stays
+	hourMoving   = 8 // endpoints of each service that come and go next to one that stays
 )
 
 // hourService is a service that only one side provides.

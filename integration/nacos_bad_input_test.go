@@ -47,7 +47,7 @@ func (b *intoNacos) holds(t *testing.T, iface string, keys ...string) {
 }
 
 // marked waits until status shows an interface with a reason, and returns what
-// it says beside that.
+// it says in addition.
 func (b *intoNacos) marked(t *testing.T, iface string, reasons ...string) string {
 	t.Helper()
 	said := ""
@@ -113,7 +113,7 @@ func (b *intoNacos) says(t *testing.T, words ...string) {
 	})
 }
 
-// nacosGetsBadInput has services that a server refuses beside one that must
+// nacosGetsBadInput has services that a server refuses next to one that must
 // not notice.
 func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 	t.Helper()

@@ -113,7 +113,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 }
 
 // nacosFixture is a target in a namespace of its own, and another owner's
-// connection beside it.
+// connection next to it.
 func nacosFixture(t *testing.T, o nacos.Options) conformance.Fixture {
 	t.Helper()
 	group := func(n int) registry.Group {

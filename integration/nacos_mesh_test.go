@@ -196,7 +196,7 @@ func (w *nacosMesh) leaves(t *testing.T, bridge *harness.Bridge, first, second i
 	}
 }
 
-// twoPublishers runs a second bridge beside the first and ends each of them.
+// twoPublishers runs a second bridge next to the first and ends each of them.
 func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer harness.Consumer, first, second int) {
 	t.Helper()
 	isInSync(t, bridge)
@@ -319,7 +319,7 @@ func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second
 	})
 }
 
-// foreign has an application of the SDK register in a service of ours.
+// foreign has an application of the SDK register in our service.
 func (w *nacosMesh) foreign(t *testing.T, first, second int) {
 	t.Helper()
 	app := nacossdk.Connect(t, w.server.URL)
@@ -407,7 +407,7 @@ func (w *nacosMesh) replicas(t *testing.T, first, second int) {
 	t.Helper()
 	harness.Publish(t, w.second.GRPC, "other-1", map[string]string{otherKey: greetAddress})
 	w.others.Await(t, soon, addresses([]int{first, second})...)
-	t.Cleanup(func() { w.second.Start(w.whole) }) // t is over by then
+	t.Cleanup(func() { w.second.Start(w.whole) }) // t is over by that time
 	w.unseen(t, w.second.Kill)
 }
 

@@ -56,7 +56,7 @@ func nacosTarget(t *testing.T, o nacos.Options) (*nacos.Target, context.CancelFu
 	return target, stop
 }
 
-// at is how a client of ours connects to a server.
+// at is how our client connects to a server.
 func at(server *harness.Nacos) nacos.Options {
 	return nacos.Options{Servers: []string{server.URL}, Namespace: server.Namespace}
 }

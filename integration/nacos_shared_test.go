@@ -143,7 +143,7 @@ func nacosIsEdited(t *testing.T, server *harness.Nacos, a *harness.Bridge, seen 
 			t.Errorf("subscribers were sent %v", list.Addresses)
 		}
 	}
-	sent := 0 // beside the batches, of which there is one a refresh
+	sent := 0 // next to the batches, of which there is one a refresh
 	_, out, _ := a.Do(t, "events")
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "providers:api.A") && !strings.Contains(line, "  applied  ") {

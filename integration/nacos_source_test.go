@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// A nacosReading is a source of ours and its table.
+// A nacosReading is our source and its table.
 type nacosReading struct {
 	source *nacos.Source
 	table  *registry.Table

@@ -47,12 +47,12 @@ func nacosReportsOthers(t *testing.T, server *harness.Nacos) {
 		if _, err := target.Watch(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // what is reported of the reading itself has come by then
+		time.Sleep(time.Second) // reports about the read itself have arrived by that time
 		if got := target.Changes(); got != nil {
 			t.Errorf("%s: Changes() = %v before it happens", step.name, got)
 		}
 		step.happens()
-		time.Sleep(time.Second) // after which a write of ours is read back
+		time.Sleep(time.Second) // after which our write is read back
 		if got := target.Changes(); slices.Contains(got, g) != step.reported {
 			t.Errorf("%s: Changes() = %v, want it reported %v", step.name, got, step.reported)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// nacosHolder is a target of ours in the namespace that a test has of a server.
+// nacosHolder is our target in the namespace that a test has of a server.
 type nacosHolder struct {
 	*nacos.Target
 

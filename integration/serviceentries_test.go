@@ -20,7 +20,7 @@ func greeterHost() string {
 }
 
 // TestServiceEntries has istiod read what providers register in ZooKeeper from
-// objects that a bridge keeps, beside those of others.
+// objects that a bridge keeps, next to those of others.
 func TestServiceEntries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

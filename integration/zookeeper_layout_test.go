@@ -151,7 +151,7 @@ func zookeeperTarget(t testing.TB, client *zookeeper.Client, f zookeeperFormat, 
 
 func zookeeperSession(o *zookeeper.TargetOptions) { o.Lifetime = zookeeper.Session }
 
-// creates is the change that creates entries of ours, of which the group
+// creates is the change that creates our entries, of which the group
 // holds none.
 func (f zookeeperFormat) creates(n, from, to int) registry.Change {
 	c := registry.Change{Group: f.group(n)}

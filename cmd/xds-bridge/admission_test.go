@@ -32,7 +32,7 @@ func (w *world) second() (other *zkfake.Server, both func(owner string) string) 
 }
 
 // TestReload_RefusingTarget shows that it costs itself
-// alone, that a user sees why, and that it is applied once a person decided.
+// alone, that a user sees why, and that it is applied once an operator decided.
 func TestReload_RefusingTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,7 +79,7 @@ func TestReload_RefusingTarget(t *testing.T) {
 }
 
 // TestStatus_OwnerHeldElsewhere: a target that may not be written to yet is
-// not in sync, though it holds what is desired; the process is ready all the same.
+// not in sync, though it holds what is desired; the process is ready nevertheless.
 func TestStatus_OwnerHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	const sign = "/xds-bridge/shop/alive"

@@ -63,7 +63,7 @@ func TestStatus_MappingAge(t *testing.T) {
 	}
 }
 
-// No health that is reported is no doubt.
+// An endpoint without a reported health is not in doubt.
 func TestWhy_EndpointStates(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]admin.Endpoint{

@@ -109,7 +109,7 @@ func TestKubernetes_RemovedBridge(t *testing.T) {
 	do(t, "plan", "-f", file).want(t, exitFindings, "is not configured")
 }
 
-// What a person denied stays denied after a restart: a directory keeps records.
+// What an operator denied stays denied after a restart: a directory keeps records.
 func TestKubernetes_DecisionsPersist(t *testing.T) {
 	t.Parallel()
 	w := newDirectoryWorld(t)

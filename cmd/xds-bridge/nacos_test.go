@@ -238,7 +238,7 @@ func batchOf(t *testing.T, r nacosfake.Request) string {
 	return string(b.Instances)
 }
 
-// TestNacosBadInput has one service that is invalid beside one
+// TestNacosBadInput has one service that is invalid next to one
 // that must not notice.
 func TestNacosBadInput(t *testing.T) {
 	t.Parallel()

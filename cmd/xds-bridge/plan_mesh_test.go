@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPlan_Mesh has a plan beside the bridge that serves the mesh: it
+// TestPlan_Mesh has a plan next to the bridge that serves the mesh: it
 // requires neither the address nor an istiod, and says what it compares with.
 func TestPlan_Mesh(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func (w twenty) plans(deleted, held int) {
 	}
 }
 
-// TestPlan_Approval shows that a plan deletes what a person approved.
+// TestPlan_Approval shows that a plan deletes entries whose deletion an operator approved.
 func TestPlan_Approval(t *testing.T) {
 	t.Parallel()
 	w := newTwenty(t)
@@ -124,7 +124,7 @@ func TestPlan_Approval(t *testing.T) {
 	eventually(t, "the next start deletes them", func() bool { return w.written() == 12 })
 }
 
-// TestPlan_Denial shows that a plan keeps what a person denied, beside the bridge and
+// TestPlan_Denial shows that a plan keeps what an operator denied, next to the bridge and
 // without it.
 func TestPlan_Denial(t *testing.T) {
 	t.Parallel()

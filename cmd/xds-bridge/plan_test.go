@@ -25,7 +25,7 @@ func TestPlan_DeniedRead(t *testing.T) {
 	}
 }
 
-// A provider that cannot be written is no difference: it is as it would be after any run.
+// A provider that cannot be written is not a difference: it is as it would be after any run.
 func TestPlan_NothingToWrite(t *testing.T) {
 	t.Parallel()
 	w := newTwenty(t)

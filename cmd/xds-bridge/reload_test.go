@@ -82,7 +82,7 @@ func TestReload_RestartsChanged(t *testing.T) {
 		options fileOptions
 		changed []string
 		streams int  // that are new
-		anew    bool // sessions, in place of the old ones
+		anew    bool // sessions, instead of the old ones
 	}{
 		{"the guard and the log level", fileOptions{bridge: quick, file: "#"}, []string{"loop zk: guards and timing changed"}, 0, false},
 		{"the selection of a bridge", fileOptions{bridge: quick + ", select: { exclude: [nobody] }"}, []string{"loop zk: restarted"}, 0, false},
@@ -237,7 +237,7 @@ func TestReload_MovedTarget(t *testing.T) {
 	sameNodes(t, before, w.touched())
 }
 
-// replaced writes a file again with a text in place of another.
+// replaced writes a file again with a text instead of another.
 func (w *world) replaced(file, old, with string) {
 	w.t.Helper()
 	text, err := os.ReadFile(file)

@@ -172,7 +172,7 @@ func TestReload_RemovedBridge(t *testing.T) {
 }
 
 // TestReload_RenamedBridge: an address that died while a bridge was
-// renamed and restarted is nobody's claim. It is shown, and decided by a person.
+// renamed and restarted is nobody's claim. It is shown, and decided by an operator.
 func TestReload_RenamedBridge(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)

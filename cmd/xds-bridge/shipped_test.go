@@ -63,7 +63,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// TestExamples runs each example beside an istiod that sends the
+// TestExamples runs each example next to an istiod that sends the
 // service keys to nobody without a token.
 func TestExamples(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 			}
 		},
 	})
-	// The next process makes the entries of the old session anew in its own.
+	// The next process makes the entries of the old session again in its own.
 	anew := m.Allow([]guarantees.Guarantee{guarantees.NoSpuriousWrite})
 	m.Try(t, faults.Fault{
 		Name:  "after a kill -9 the next process adopts what the old session holds",

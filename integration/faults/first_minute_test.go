@@ -42,7 +42,7 @@ func ports(first, n int) (all []int) {
 // TestFirstMinute kills bridges at each second of their first minute, the first
 // one ever of some among them. No live provider goes from any list. What went
 // while five runs in a row were too short to let it go is a loss of a third, and may
-// be held: a person approves that, and all agree.
+// be held: an operator approves that, and all agree.
 func TestFirstMinute(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

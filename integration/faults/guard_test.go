@@ -289,7 +289,7 @@ func (g *guarded) allHeld(t *testing.T) (held map[string][]heldBack) {
 	return held
 }
 
-// saysHeld looks at what a person reads.
+// saysHeld looks at what an operator reads.
 func (g *guarded) saysHeld(t *testing.T, held map[string][]heldBack) {
 	t.Helper()
 	code, out, errOut := g.bridge.Do(t, "status")

@@ -26,7 +26,7 @@ type nacosWorld struct {
 	toNacos *harness.NacosProxy
 	bridge  *harness.Bridge
 	sdk     *nacossdk.Client
-	app     *nacossdk.Client // another's: instances of its own, one of them in a service of ours
+	app     *nacossdk.Client // another's: instances of its own, one of them in our service
 }
 
 func newNacosWorld(t *testing.T, version int) *nacosWorld {

@@ -37,7 +37,7 @@ type Oracle struct {
 	// its versions; it may not change.
 	Others func(testing.TB) string
 
-	// Heads is how many entries the target has of a service beside one for
+	// Heads is how many entries the target has of a service next to one for
 	// each address.
 	Heads int
 
@@ -115,7 +115,7 @@ type Fault struct {
 
 	// Loses says why servers remove what is there for a while, where no
 	// bridge can prevent that: "What cannot be promised" in
-	// docs/reliability.md. Services of Keeps are kept all the same.
+	// docs/reliability.md. Services of Keeps are kept nevertheless.
 	Loses string
 	Keeps []string
 }
@@ -129,7 +129,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		others := o.Others(t)
 		if f.Loses != "" {
 			t.Log("may be missed for a while: " + f.Loses)
-			// What the servers took looks as if the bridge had withdrawn it, and what it writes anew at once is what the
+			// Entries that the servers lost look as if the bridge had withdrawn them, and what it writes again at once is what the
 			// source reported it last: the change of meanwhile may still be in flight to it.
 			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite, guarantees.NoResurrection}, f.Keeps...)()
 		}

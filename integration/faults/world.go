@@ -106,7 +106,7 @@ func (m *Mesh) Restart(t *testing.T) {
 }
 
 // Hide removes services from the mesh without informing the oracle: they are
-// there all the same, and istiod does not know them. Show puts both back.
+// there nevertheless, and istiod does not know them. Show puts both back.
 func (m *Mesh) Hide(t testing.TB, services ...string) {
 	t.Helper()
 	for _, service := range services {

@@ -195,7 +195,7 @@ func leaves(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 			}
 			return nil
 		})
-		held, err := hold() // which is of all by now
+		held, err := hold() // now of all services
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,8 +60,8 @@ func (*meshWorld) host(n naming.MeshName) string {
 }
 
 // TestFrameworks_Mesh: what a framework registers in ZooKeeper is
-// called by clients that know istiod alone, and what the mesh has by
-// frameworks that know ZooKeeper alone.
+// called by clients that know only istiod, and what the mesh has by
+// frameworks that know only ZooKeeper.
 func TestFrameworks_Mesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// These replace the registries that Kratos and Hertz keep beside their
+// These replace the registries that Kratos and Hertz keep next to their
 // frameworks, which integration/plugins tries: they implement the frameworks' own
 // interfaces and write and read byte for byte what the real ones do, as captured.
 
@@ -46,7 +46,7 @@ func (z zooKratos) Deregister(_ context.Context, s *kratos.ServiceInstance) erro
 	return nil
 }
 
-// GetService implements kratos.Discovery. One node that is no JSON fails it.
+// GetService implements kratos.Discovery. One node that is not JSON fails it.
 func (z zooKratos) GetService(_ context.Context, name string) ([]*kratos.ServiceInstance, error) {
 	var all []*kratos.ServiceInstance
 	for at, n := range z.znodes.Tree(z.t, path.Join("/microservices", name)) {
@@ -198,7 +198,7 @@ func (z zooHertz) Deregister(info *registry.Info) error {
 }
 
 // resolver resolves as the registry of Hertz in ZooKeeper does: one node that
-// is no JSON fails it.
+// is not JSON fails it.
 func (z zooHertz) resolver() discovery.Resolver {
 	return resolver("zookeeper", func(service string) ([]discovery.Instance, error) {
 		var all []discovery.Instance

@@ -18,7 +18,7 @@ type BridgeConfig struct {
 	Security  string   // tls and tokenFile of the istiod registry
 	Mapping   string   // settings of the mapping
 	ZooKeeper []string // addresses
-	Nacos     string   // settings of a Nacos to write to in place of ZooKeeper
+	Nacos     string   // settings of a Nacos to write to instead of ZooKeeper
 	Timing    string   // of the writes, or empty for the defaults
 	Guard     string   // settings of the guard: Swift, or empty for the defaults
 }
@@ -32,7 +32,7 @@ type Bridge struct {
 	Telemetry string // address of probes and metrics
 	Admin     string // address of the status API
 
-	Env    []string // what it is started with, beside the test's own
+	Env    []string // what it is started with, next to the test's own
 	Before []string // a program and its arguments that executes the bridge, such as prlimit
 
 	owner   testing.TB // which the bridge ends with, whichever subtest starts it

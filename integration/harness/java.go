@@ -23,7 +23,7 @@ type java struct {
 }
 
 // startJava starts what scripts/install.sh made of a name, with options of the
-// JVM. What it prints beside its answers goes to other.
+// JVM. Output other than its answers goes to other.
 func startJava(t testing.TB, name string, options []string, other func(event, rest string)) *java {
 	t.Helper()
 	home, dir := installed(t, name), t.TempDir()

@@ -32,7 +32,7 @@ func (k *Kubernetes) Request(t testing.TB, method, path, body, contentType strin
 	return response.StatusCode, string(answer), errors.Join(err, response.Body.Close())
 }
 
-// StatusFor returns the status that whoever has a token is answered with at a
+// StatusFor returns the status that a client with a token is answered with at a
 // path.
 func (k *Kubernetes) StatusFor(t testing.TB, token, path string) int {
 	t.Helper()

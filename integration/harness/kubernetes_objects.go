@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Kubeconfig returns a file by which whoever has a token reaches the API.
+// Kubeconfig returns a file by which a client with a token reaches the API.
 func (k *Kubernetes) Kubeconfig(t testing.TB, token string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -23,7 +23,7 @@ current-context: test
 	return file
 }
 
-// Store stores an object as YAML at the path of its kind, in place of the one of
+// Store stores an object as YAML at the path of its kind, instead of the one of
 // its name, with its status where it has one.
 func (k *Kubernetes) Store(t testing.TB, path, name, yaml string) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 )
 
 // Mesh is a directory of Istio configuration that an Istiod watches, and the
-// MCP servers that it reads beside the directory.
+// MCP servers that it reads next to the directory.
 type Mesh struct {
 	dir        string
 	sources    []object

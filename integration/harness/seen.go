@@ -15,7 +15,7 @@ type Seen struct {
 }
 
 // EntryAddresses returns the address that each entry of a parent znode names, in
-// order, which most formats do; what is no URL is there as it is, without
+// order, which most formats do; what is not a URL is there as it is, without
 // what the bridge puts before ids of its own.
 func EntryAddresses(names []string) []string {
 	hosts := make([]string, 0, len(names))

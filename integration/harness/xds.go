@@ -44,7 +44,7 @@ func Publish(t testing.TB, address, name string, keys map[string]string) *Provid
 	return p
 }
 
-// Republish publishes other keys in place of those before. istiod reads a node
+// Republish publishes other keys instead of those before. istiod reads a node
 // once per stream, so this is a new connection, made before the old one ends.
 func (p *Provider) Republish(t testing.TB, keys map[string]string) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The codes of ZooKeeper's log beside those of requests.
+// The codes of ZooKeeper's log next to those of requests.
 const (
 	opCloseSession = -11
 )

@@ -10,7 +10,7 @@ import (
 )
 
 // ZooKeeper's codes of the operations that change something, and of those that
-// are beside them in a multi.
+// are next to them in a multi.
 const (
 	opCreate    = 1
 	opDelete    = 2
@@ -65,7 +65,7 @@ func (z *ZooKeeperProxy) Writes(below string) []ZooKeeperWrite {
 	})
 }
 
-// Forget starts the record anew.
+// Forget starts the record again.
 func (z *ZooKeeperProxy) Forget() {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -26,7 +26,7 @@ type ZooKeeper struct {
 
 	owner   testing.TB // which the server ends with, whichever subtest starts it
 	dir     string
-	java    []string // options beside those that all servers have
+	java    []string // options next to those that all servers have
 	process *Process
 }
 

@@ -51,8 +51,8 @@ type service struct {
 // An allowance is a time in which servers remove what no bridge can keep.
 type allowance struct {
 	from, to   time.Time
-	guarantees []guarantees.Guarantee // that are not asked for
-	except     []string               // services of which they are all the same
+	guarantees []guarantees.Guarantee // not required in this time
+	except     []string               // services for which they are required nevertheless
 }
 
 // New returns a recorder of nothing.
@@ -257,7 +257,7 @@ func (s *service) before(name string, at time.Duration) []guarantees.Event {
 	return events
 }
 
-// anew begins a new history. What was just seen to be there is its beginning.
+// anew begins a new history. It starts with the entries that were just seen.
 func (r *Recorder) anew(until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A fault answers a request in place of the API server, or reports that it does not.
+// A fault answers a request instead of the API server, or reports that it does not.
 type fault func(http.ResponseWriter, *http.Request) bool
 
 // A proxy is before the API server, and has it answer as it never does when asked.

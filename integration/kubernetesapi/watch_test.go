@@ -27,7 +27,7 @@ func (w *world) run(t *testing.T, ctx context.Context) { //nolint:revive // of t
 	})
 }
 
-// watched has a world be watched by now.
+// watched runs a target and waits until its watch begins.
 func (w *world) watched(t *testing.T) {
 	t.Helper()
 	w.run(t, t.Context())
@@ -73,7 +73,7 @@ func label(text string) func(*serviceentry.Object) {
 	return func(o *serviceentry.Object) { o.Metadata.Labels["other"] = text }
 }
 
-// testWatch has another change a service beside what the target itself does: that
+// testWatch has another change a service next to what the target itself does: that
 // alone is reported, and last, in the order of the watch.
 func testWatch(t *testing.T, w *world) {
 	w.watched(t)
@@ -82,7 +82,7 @@ func testWatch(t *testing.T, w *world) {
 	w.watch(t, theirs[0].Group)
 	w.watch(t, absent)
 	group := ours[0].Group
-	for n := range 3 { // made, changed, deleted, made anew
+	for n := range 3 { // made, changed, deleted, made again
 		w.watch(t, group)
 		for i := range 3 {
 			want := w.encode(t, service("ours", i+n))

@@ -8,7 +8,7 @@ import (
 )
 
 // TestSource_Consumers has consumers of Java Dubbo and of dubbo-go, who
-// know ZooKeeper alone, call what the Kubernetes API reports.
+// know only ZooKeeper, call what the Kubernetes API reports.
 func TestSource_Consumers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -287,7 +287,7 @@ func inMesh(i *harness.Istiod, registry, level, pod string) place {
 // it through the bridge, and the reverse.
 func TestDubboGo_Bridge(t *testing.T) {
 	t.Parallel()
-	// The mesh reports weights; beside them, dubbo-go calls nobody that has none.
+	// The mesh reports weights; next to them, dubbo-go calls nobody that has none.
 	d, z, m := dubboGo{binary: buildDubboGo(t), speaks: "tri", weight: "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
 	listen, xds, debug := harness.Address(t), harness.Address(t), harness.Address(t)
 	m.From(listen)

@@ -229,7 +229,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// rotated shows that a new token is used: the old one is refused by then.
+// rotated shows that a new token is used: the old one is refused by that time.
 func (c *cluster) rotated(t *testing.T) {
 	t.Helper()
 	const next = "xds-bridge-next"

@@ -120,7 +120,7 @@ func TestZooKeeper(t *testing.T) {
 			w.start(t, 3)
 			if lifetime == "session" {
 				// Entries go with the session that made them: the next one that
-				// writes a service makes each anew, in place of the old one.
+				// writes a service makes each again, instead of the old one.
 				defer w.Allow([]guarantees.Guarantee{guarantees.NoSpuriousWrite})()
 			}
 			w.watchZooKeeper(t, nodes...)

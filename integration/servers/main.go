@@ -1,4 +1,4 @@
-// Command servers runs a command, and beside it the servers that the tests
+// Command servers runs a command, and next to it the servers that the tests
 // which it starts may share: servers [-test.short] go test ./...
 package main
 
@@ -33,7 +33,7 @@ func run(command []string) int {
 	dir := owner.TempDir()
 	var starting sync.WaitGroup
 	defer starting.Wait()
-	defer stop() // what has not served by now is not waited for
+	defer stop() // does not wait for servers that are not ready yet
 	for _, version := range harness.NacosVersions() {
 		starting.Go(func() { harness.ShareNacos(owner, version, dir) })
 	}
@@ -57,7 +57,7 @@ func run(command []string) int {
 	return 0
 }
 
-// owner is whom the servers end with, in place of a test.
+// owner is whom the servers end with, instead of a test.
 type owner struct {
 	testing.TB // what is not here the harness does not use
 

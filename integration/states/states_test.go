@@ -229,7 +229,7 @@ func (*meshWorld) provider() string {
 	return java + strings.TrimPrefix(faults.Registered("api.Java", 17001), "/dubbo")
 }
 
-// reload has the bridge read another text in place of its configuration.
+// reload has the bridge read another text instead of its configuration.
 func (w *meshWorld) reload(t *testing.T, text string, want int) {
 	t.Helper()
 	if err := os.WriteFile(w.bridge.Config, []byte(text), 0o600); err != nil {

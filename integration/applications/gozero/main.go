@@ -51,7 +51,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	if !r.InNacos() {
 		return nil, errZooKeeper
 	}
-	// What its cache has already it sends no client that starts anew.
+	// A restarted client does not receive what the cache has already.
 	for name, value := range map[string]string{"NACOS_NOT_LOAD_CACHE_AT_START": "true", "NACOS_CACHE_DIR": "cache", "NACOS_LOG_DIR": "log"} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err

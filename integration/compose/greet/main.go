@@ -1,6 +1,6 @@
 // Command greet is a service of the mesh for docker-compose.yml: a provider
 // that publishes its key as dubbo-go does, a consumer that finds its providers
-// with xds:/// alone, and what their containers need beside, so that an image
+// with xds:/// alone, and what their containers need in addition, so that an image
 // of it depends on nothing else.
 //
 //	greet provide -listen :20001 -istiod istiod:15010 -host greet.shop.svc.cluster.local:20001 -key providers:I::G

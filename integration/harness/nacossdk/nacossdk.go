@@ -152,7 +152,7 @@ func (c *Client) SubscribeIn(t testing.TB, group, service string) *Watch {
 		ServiceName: service, GroupName: group,
 		SubscribeCallback: func(list []model.Instance, _ error) { w.notify(list) },
 	}
-	// A new client of the SDK connects beside its first calls, which it fails.
+	// A new client of the SDK fails its first calls while it connects.
 	harness.Eventually(t, time.Minute, "the SDK subscribes to "+service, func() error { return c.naming.Subscribe(p) })
 	return w
 }
