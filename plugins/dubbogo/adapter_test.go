@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
-// following is a directory of dubbo-go that is notified of an application.
+// following is a directory of dubbo-go that follows an application.
 type following struct {
 	registry registry.Registry
 
@@ -68,7 +68,7 @@ func (f *following) NotifyAll(events []*registry.ServiceEvent, done func()) {
 	}
 }
 
-// at returns the URL of a registry of a client.
+// at returns the URL of the registry of a client.
 func at(c *client.Client) *common.URL {
 	name, location, _ := strings.Cut(dubbogo.Use(c), "://")
 	ip, port, _ := strings.Cut(location, ":")
@@ -77,7 +77,7 @@ func at(c *client.Client) *common.URL {
 	return u
 }
 
-// TestAdapter: a consumer names the application that provides.
+// TestAdapter: a consumer names the application of the provider.
 func TestAdapter(t *testing.T) {
 	plugin.Adapters(t, plugin.Adapter{Follow: func(t testing.TB, r client.Registry, name string) plugin.Following {
 		t.Helper()

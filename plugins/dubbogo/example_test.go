@@ -13,11 +13,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
-// An application with a client that it made as its registry. One that names its
-// registry in dubbogo.yaml, as xdsbridge-zookeeper://10.1.0.1:2181, only imports
-// the package.
+// An application that uses a client as its registry. An application that names its registry in
+// dubbogo.yaml, such as xdsbridge-zookeeper://10.1.0.1:2181, only imports the package.
 func ExampleUse() {
-	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

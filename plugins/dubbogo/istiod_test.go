@@ -27,7 +27,7 @@ import (
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
-// istiod is one within the process.
+// istiod is an istiod within the process.
 type istiod struct {
 	*istiodfake.Server
 	xds, debug string // addresses
@@ -50,7 +50,7 @@ func serveIstiod(t *testing.T) istiod {
 	return i
 }
 
-// clients shows who is connected, as istiod's debug API does.
+// clients returns the connected clients, as istiod's debug API does.
 func (i istiod) clients(w http.ResponseWriter, _ *http.Request) {
 	all := make([]any, 0)
 	for _, c := range i.Connections() {
@@ -59,12 +59,12 @@ func (i istiod) clients(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"totalClients": len(all), "clients": all})
 }
 
-// params are those of a registry for a pod.
+// params returns the parameters of a registry for a pod.
 func (i istiod) params(pod, ip string) map[string]string {
 	return map[string]string{"name": pod, "namespace": "shop", "ip": ip, "debug": i.debug, "interval": "20ms", "allow": "127.0.0.0/8"}
 }
 
-// providers opens the registry of a pod that provides.
+// providers opens the registry of a pod that is a provider.
 func (i istiod) providers(t *testing.T, pod string) registry.Registry {
 	t.Helper()
 	u := parsed(t, "xds://"+i.xds+"?registry=xds")
@@ -96,7 +96,7 @@ const greeter, other = "greeter.shop.svc.cluster.local", "other.shop.svc.cluster
 
 func clusterOf(host, subset string) string { return "outbound|80|" + subset + "|" + host }
 
-// pod is an endpoint on loopback.
+// pod returns an endpoint on loopback.
 type pod struct {
 	port   int
 	weight uint32
@@ -104,7 +104,7 @@ type pod struct {
 	health corev3.HealthStatus
 }
 
-// has reports the pods of a host.
+// has sets the pods of a host.
 func (i istiod) has(host string, subsets []string, pods ...pod) {
 	for _, subset := range append(subsets, "") {
 		name, here := clusterOf(host, subset), new(endpointv3.LocalityLbEndpoints)
@@ -129,8 +129,8 @@ func (i istiod) has(host string, subsets []string, pods ...pod) {
 	}
 }
 
-// routes has a VirtualService send a path to a subset that nobody is in, a header to
-// v2, and the rest to v1.
+// routes sets a VirtualService that sends a path to an empty subset, a header to v2, and other calls
+// to v1.
 func (i istiod) routes(host, nowhere string) {
 	to := func(subset string, m *routev3.RouteMatch) *routev3.Route {
 		return &routev3.Route{Match: m, Action: &routev3.Route_Route{Route: &routev3.RouteAction{

@@ -24,8 +24,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// choices are what a call may go to: ports with weights. It is a router behind that of
-// the mesh, and its factory.
+// choices records the ports, with weights, that a call may go to. It is a router behind that of the
+// mesh, and its factory.
 type choices struct {
 	mu   sync.Mutex
 	last map[string]string // by service
@@ -58,14 +58,14 @@ func (c *choices) of(service string) string {
 	return c.last[service]
 }
 
-// await calls a service until there are these to choose from.
+// await calls a service until these are the choices.
 func (c *choices) await(ctx context.Context, t *testing.T, conn *dclient.Connection, service, want string) {
 	t.Helper()
 	eventually(t, func() error {
 		c.mu.Lock()
 		c.last[service] = ""
 		c.mu.Unlock()
-		err := greet(ctx, conn) // nobody is there to be called
+		err := greet(ctx, conn) // there may be no provider
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if got := c.last[service]; got != want {
@@ -75,21 +75,21 @@ func (c *choices) await(ctx context.Context, t *testing.T, conn *dclient.Connect
 	})
 }
 
-// seeing has dubbo-go record what calls may go to.
+// seeing makes dubbo-go record the choices of calls.
 func seeing() *choices {
 	seen := &choices{last: make(map[string]string)}
 	extension.SetRouterFactory("seeing", func() router.PriorityRouterFactory { return seen })
 	return seen
 }
 
-// weighs is a provider as choices report it.
+// weighs returns a provider as choices reports it.
 func weighs(port, weight int) string { return fmt.Sprintf("%d=%d", port, weight) }
 
-// both are two of them, in order.
+// both returns two providers, in order.
 func both(one, two string) string { return min(one, two) + " " + max(one, two) }
 
-// TestMesh_Changes: an interface that a provider registers is found at its host,
-// by consumers of both levels, with weights, subsets and routes; also what goes.
+// TestMesh_Changes: consumers of both levels find a registered interface at its host, with weights,
+// subsets and routes. They also learn of removals.
 func TestMesh_Changes(t *testing.T) {
 	seen := seeing()
 	for level, by := range levels() {
@@ -120,7 +120,7 @@ func TestMesh_Changes(t *testing.T) {
 	}
 }
 
-// TestMesh_FirstCall: a reference is made once it is known who is there.
+// TestMesh_FirstCall: a reference is made when the providers are known.
 func TestMesh_FirstCall(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port := freePort(t)
@@ -134,8 +134,8 @@ func TestMesh_FirstCall(t *testing.T) {
 	}
 }
 
-// TestMesh_SharedHost: each is found by its own name and from the beginning, and
-// one that nobody provides is not. Pods that drain are not called.
+// TestMesh_SharedHost: each interface is found by its own name from the start. An interface without
+// providers is not found. Draining pods are not called.
 func TestMesh_SharedHost(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port, leaves := freePort(t), freePort(t)
@@ -148,8 +148,8 @@ func TestMesh_SharedHost(t *testing.T) {
 	seen.await(t.Context(), t, refer(t, consumer, "api.None"), "api.None", "")
 }
 
-// TestMesh_NewReference: dubbo-go's directory goes and comes back, also
-// twice at a time.
+// TestMesh_NewReference: dubbo-go's directory is destroyed and made again, and there may be two of
+// them.
 func TestMesh_NewReference(t *testing.T) {
 	i := serveIstiod(t)
 	port := freePort(t)
@@ -176,8 +176,8 @@ func TestMesh_NewReference(t *testing.T) {
 	}
 }
 
-// TestMesh_MovedService: a provider is registered before the mesh has its Service; the
-// Service goes for one of another name; and where two have it, both are called.
+// TestMesh_MovedService: a provider is registered before the mesh has its Service. The Service is
+// replaced by one of another name. If two Services have the provider, both are called.
 func TestMesh_MovedService(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port, second := freePort(t), freePort(t)
@@ -190,8 +190,8 @@ func TestMesh_MovedService(t *testing.T) {
 	seen.await(t.Context(), t, conn, "api.Moves", both(weighs(port, 100), weighs(second, 100)))
 }
 
-// TestMesh_RegistrationConnections: nor a stream, for whatever number of them, and
-// consumers none at all.
+// TestMesh_RegistrationConnections: any number of registrations needs one connection and one stream,
+// and consumers need none.
 func TestMesh_RegistrationConnections(t *testing.T) {
 	i := serveIstiod(t)
 	port := freePort(t)
@@ -234,7 +234,7 @@ func TestMesh_RegistrationConnections(t *testing.T) {
 	})
 }
 
-// TestMesh_Outage: the registry says so, what was known stays, and nothing waits.
+// TestMesh_Outage: the registry reports it, known providers remain, and nothing waits.
 func TestMesh_Outage(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port := freePort(t)
@@ -261,7 +261,7 @@ func TestMesh_Outage(t *testing.T) {
 	seen.await(t.Context(), t, conn, "api.Away", weighs(port, 100))
 }
 
-// TestMesh_AmbiguousKey: a colon would make another key of it.
+// TestMesh_AmbiguousKey: with a colon it would be another key.
 func TestMesh_AmbiguousKey(t *testing.T) {
 	r := serveIstiod(t).providers(t, "provider")
 	err := r.Register(parsed(t, "tri://127.0.0.1:20000/api.Colon?side=provider&interface=api.Colon&version=1%3A2"))

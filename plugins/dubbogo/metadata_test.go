@@ -12,8 +12,7 @@ import (
 	gxset "github.com/dubbogo/gost/container/set"
 )
 
-// elsewhere is the metadata report of another registry, and its factory. It knows one
-// application.
+// elsewhere is the metadata report of another registry, and its factory. It has one application.
 type elsewhere struct{}
 
 func (elsewhere) CreateMetadataReport(*common.URL) report.MetadataReport { return elsewhere{} }
@@ -30,8 +29,8 @@ func (elsewhere) GetServiceAppMapping(of, _ string, _ mapping.MappingListener) (
 	return gxset.NewSet("application"), nil
 }
 
-// TestMetadata_OtherReport: a registry of this package has
-// none, of which dubbo-go would ask any.
+// TestMetadata_OtherReport: a registry of this package has no metadata report. dubbo-go would query
+// any report.
 func TestMetadata_OtherReport(t *testing.T) {
 	extension.SetMetadataReportFactory("elsewhere", func() report.MetadataReportFactory { return elsewhere{} })
 	for _, protocol := range []string{"elsewhere", "xdsbridge"} {

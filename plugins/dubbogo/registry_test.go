@@ -51,11 +51,11 @@ func consumer(t testing.TB) *common.URL {
 	return parsed(t, "tri://10.0.0.9/api.Greeter?interface=api.Greeter&side=consumer&registry.role=0")
 }
 
-// heard is a directory of dubbo-go as far as it is notified.
+// heard records the notifications of a directory of dubbo-go.
 type heard struct {
 	mu   sync.Mutex
 	last []string
-	keys map[string]bool // by which providers are distinguished
+	keys map[string]bool // keys by which dubbo-go distinguishes providers
 }
 
 // Notify implements registry.NotifyListener.
@@ -86,9 +86,9 @@ func (h *heard) known() map[string]bool {
 	return h.keys
 }
 
-// TestRegistry_Listeners: of what is there at first, of what comes, of
-// another weight, under the same key as dubbo-go ends those of another, and of what
-// goes.
+// TestRegistry_Listeners: listeners are notified of the first providers, of additions, weights and
+// removals. The key stays the same with another weight, because dubbo-go ends a provider whose key
+// changes.
 func TestRegistry_Listeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
@@ -143,8 +143,7 @@ func TestRegistry_Listeners(t *testing.T) {
 	})
 }
 
-// TestRegistry_IgnoredRegistrations: as dubbo-go's own registries treat them, but for
-// panics.
+// TestRegistry_IgnoredRegistrations: as in dubbo-go's own registries, but without panics.
 func TestRegistry_IgnoredRegistrations(t *testing.T) {
 	r := open(t, member(t, clientfake.New()))
 	one, h := provider(t, 1, ""), new(heard)
@@ -184,8 +183,8 @@ func TestRegistry_IgnoredRegistrations(t *testing.T) {
 	}
 }
 
-// TestDrain_End: for all providers of a process together, and at once where the
-// registry is known to be out of reach.
+// TestDrain_End: all providers of a process share the time limit. The wait ends at once if the
+// registry is unreachable.
 func TestDrain_End(t *testing.T) {
 	for name, c := range map[string]struct {
 		obstruct func(*clientfake.Registry, registry.Registry) error
@@ -228,7 +227,7 @@ func TestDrain_End(t *testing.T) {
 	}
 }
 
-// TestRegistry_Protocols: a list is used unchanged, whatever it holds.
+// TestRegistry_Protocols: dubbo-go does not filter a list by protocol.
 func TestRegistry_Protocols(t *testing.T) {
 	c := member(t, clientfake.New())
 	for n, protocol := range []string{"tri", "dubbo"} {
@@ -248,7 +247,7 @@ func TestRegistry_Protocols(t *testing.T) {
 	}
 }
 
-// TestDestroy: whichever of the registries of an address it is.
+// TestDestroy: destroying any registry of an address ends all of them.
 func TestDestroy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
@@ -286,8 +285,8 @@ func TestDestroy(t *testing.T) {
 	})
 }
 
-// TestRegistry_SharedAddress: as dubbo-go registers it where
-// registry-type is all, and withdraws it by both or by one.
+// TestRegistry_SharedAddress: with registry-type all, dubbo-go registers a provider at both levels, and
+// withdraws it at both or at one.
 func TestRegistry_SharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := member(t, clientfake.New())

@@ -1,7 +1,7 @@
 //go:build !race
 
-// dubbo-go itself has data races: while a call chooses among providers, others are
-// set (RouterChain). What is tried here runs without the detector.
+// dubbo-go itself has data races: a call chooses among providers while others are set (RouterChain).
+// So these tests run without the race detector.
 
 package dubbogo_test
 
@@ -33,10 +33,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
-// Greeter answers with the port that it was called at.
+// Greeter answers with the port on which it was called.
 type Greeter struct{ service string }
 
-// Greet is the one method.
+// Greet is its only method.
 func (*Greeter) Greet(context.Context, string) (string, error) { return "hello", nil }
 
 // Reference names the service.
@@ -58,8 +58,8 @@ func levels() map[string]registry.Option {
 	}
 }
 
-// meets makes one more process that meets others in a registry, whose client ends
-// with the test program: dubbo-go continues with it.
+// meets adds a process to a registry. Its client ends with the test program, because dubbo-go keeps
+// using it.
 func meets(t testing.TB, r *clientfake.Registry) (address string) {
 	t.Helper()
 	c, err := client.New(r.Backend(), client.Options{DrainDelay: time.Millisecond})
@@ -91,10 +91,10 @@ func refer(t testing.TB, i *dubbo.Instance, service string, o ...dclient.Referen
 	return conn
 }
 
-// eventually tries until there is no error.
+// eventually retries until there is no error.
 func eventually(t testing.TB, try func() error) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute) // of a test that fails
+	deadline := time.Now().Add(time.Minute) // for a failing test
 	for {
 		err := try()
 		if err == nil {
@@ -128,7 +128,7 @@ func greet(ctx context.Context, conn *dclient.Connection) (err error) {
 	return nil
 }
 
-// watching is a load balancer that reports what it may choose from.
+// watching is a load balancer that reports its choices.
 type watching struct {
 	loadbalance.LoadBalance
 	seen func([]base.Invoker, base.Invocation)
@@ -140,8 +140,7 @@ func (w watching) Select(all []base.Invoker, call base.Invocation) base.Invoker 
 	return w.LoadBalance.Select(all, call)
 }
 
-// TestServe_Weights: by interface and by application, also after a weight
-// was changed.
+// TestServe_Weights: at both levels, also after a change of a weight.
 func TestServe_Weights(t *testing.T) {
 	for level, by := range levels() {
 		t.Run(level, func(t *testing.T) {
@@ -171,7 +170,7 @@ func TestServe_Weights(t *testing.T) {
 			shares := func(percent int) {
 				t.Helper()
 				eventually(t, func() error {
-					_ = greet(t.Context(), conn) // nobody is there to be called
+					_ = greet(t.Context(), conn) // there may be no provider
 					if got := counts[strconv.Itoa(heavy)] * 100; got < n*(percent-5) || got > n*(percent+5) {
 						return fmt.Errorf("want %d %%, got %v, %d is the heavy one", percent, counts, heavy)
 					}
@@ -185,9 +184,9 @@ func TestServe_Weights(t *testing.T) {
 	}
 }
 
-// TestProvidersAndConsumers has a real server of dubbo-go called by real consumers
-// of dubbo-go, on each level by each protocol. What is global in dubbo-go is not
-// made for several that start at once: there is one server, and it starts last.
+// TestProvidersAndConsumers calls a real server of dubbo-go by real consumers of dubbo-go, at each
+// level and by each protocol. dubbo-go's globals do not support several servers that start at the same
+// time, so that there is one server, which starts last.
 func TestProvidersAndConsumers(t *testing.T) {
 	const service = "api.Greeter"
 	speaks := map[string]dclient.ReferenceOption{"tri": dclient.WithProtocolTriple(), "dubbo": dclient.WithProtocolDubbo()}
@@ -202,7 +201,7 @@ func TestProvidersAndConsumers(t *testing.T) {
 			conns[level+"/"+name] = refer(t, i, service, spoken)
 		}
 	}
-	o = append(o, dubbo.WithMetadataServicePort(freePort(t))) // or else it uses that of dubbo
+	o = append(o, dubbo.WithMetadataServicePort(freePort(t))) // otherwise it would use that of dubbo
 	s, err := instance(t, "provider", o...).NewServer(
 		server.WithServerProtocol(protocol.WithTriple(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))),
 		server.WithServerProtocol(protocol.WithDubbo(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))))
@@ -212,13 +211,13 @@ func TestProvidersAndConsumers(t *testing.T) {
 	if err := s.RegisterService(&Greeter{service}, server.WithInterface(service)); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = s.Serve() }() // for ever
+	go func() { _ = s.Serve() }() // forever
 	for name, conn := range conns {
 		t.Run(name, func(t *testing.T) { eventually(t, func() error { return greet(t.Context(), conn) }) })
 	}
 }
 
-// byApplication is a registry of applications, as dubbo-go asks it for what provides.
+// byApplication is a registry at the level of applications.
 type byApplication struct{ registry.Registry }
 
 func (byApplication) LoadSubscribeInstances(*common.URL, registry.NotifyListener) error { return nil }
@@ -229,7 +228,7 @@ func (byApplication) Register(*common.URL) error { return nil }
 
 func (byApplication) GetURL() *common.URL { return nil }
 
-// TestServe_RegistryLevel: one of this package changes its own alone.
+// TestServe_RegistryLevel: only registries of this package are changed.
 func TestServe_RegistryLevel(t *testing.T) {
 	opened := 0
 	extension.SetRegistry(constant.ServiceRegistryProtocol, func(*common.URL) (registry.Registry, error) {

@@ -13,7 +13,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/config" //nolint:staticcheck // it reads registries of dubbogo.yaml
 )
 
-// opened returns the URL of a registry as dubbo-go makes it of its configuration.
+// opened returns the URL that dubbo-go makes from the configuration of a registry.
 func opened(t testing.TB, c config.RegistryConfig) *common.URL {
 	t.Helper()
 	c.RegistryType = constant.RegistryTypeInterface
@@ -28,7 +28,7 @@ func opened(t testing.TB, c config.RegistryConfig) *common.URL {
 	return all[0]
 }
 
-// TestURL_Address: nothing is out of reach before it is used.
+// TestURL_Address: opening a registry does not need to reach it.
 func TestURL_Address(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
@@ -62,8 +62,8 @@ func TestURL_Address(t *testing.T) {
 	}
 }
 
-// TestURL_UnreachableRegistry: before dubbo-go stops its servers for a
-// second time, a step-timeout of 3 s after it did first, and panics.
+// TestURL_UnreachableRegistry: the registry is closed before dubbo-go stops its servers for the second
+// time, one step-timeout of 3 s after the first, and panics.
 func TestURL_UnreachableRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuses := config.RegistryConfig{Address: "xdsbridge-zookeeper://127.0.0.1:1", Params: map[string]string{"identity": rand.Text()}}
@@ -88,7 +88,7 @@ func TestURL_UnreachableRegistry(t *testing.T) {
 	})
 }
 
-// TestURL_Errors: by one error when dubbo-go opens the registry.
+// TestURL_Errors: dubbo-go gets one error when it opens the registry.
 func TestURL_Errors(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")

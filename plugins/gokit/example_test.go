@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-// An instance that is registered, and what an instancer reports of it.
+// An instance is registered, and an instancer reports it.
 func Example() {
-	// In place of gokit.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of gokit.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

@@ -27,7 +27,7 @@ func greeter(host string) client.Instance {
 	return client.Instance{Application: "greeter", Host: host, Port: 8080, Protocol: "http"}
 }
 
-// TestInstancer_Changes has Go kit's own endpointer and balancer follow them.
+// TestInstancer_Changes lets Go kit's own endpointer and balancer follow changes.
 func TestInstancer_Changes(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)
@@ -53,14 +53,14 @@ func TestInstancer_Changes(t *testing.T) {
 	}
 	endpointer := sd.NewEndpointer(instancer, factory, log.NewNopLogger())
 	defer endpointer.Close()
-	again := func(int, error) (bool, error) { return true, nil } // the endpointer learns of them on a goroutine of its own
+	again := func(int, error) (bool, error) { return true, nil } // the endpointer learns of changes in its own goroutine
 	got, err := lb.RetryWithCallback(time.Minute, lb.NewRoundRobin(endpointer), again)(t.Context(), nil)
 	if err != nil || got != "10.0.0.2:8080" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
-// await reads events until one holds exactly the instances.
+// await reads events until one has exactly these instances.
 func await(t *testing.T, events <-chan sd.Event, want ...string) {
 	t.Helper()
 	for {

@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-// TestObservers_OwnSlices: Go kit's endpoint cache sorts an event's
-// instances in place (sd/endpoint_cache.go updateCache), and its own instancers
-// copy each event for that (sd/internal/instance/cache.go copyEvent).
+// TestObservers_OwnSlices: Go kit's endpoint cache sorts an event's instances in place
+// (sd/endpoint_cache.go updateCache). Therefore its own instancers copy each event
+// (sd/internal/instance/cache.go copyEvent).
 func TestObservers_OwnSlices(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)
@@ -40,7 +40,7 @@ func TestObservers_OwnSlices(t *testing.T) {
 	}
 }
 
-// TestObservers_Stop: of a channel that nobody reads.
+// TestObservers_Stop: of a channel without a reader.
 func TestObservers_Stop(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)

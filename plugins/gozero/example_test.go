@@ -16,10 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gozero"
 )
 
-// A server that is published under the name in its configuration, and a client
-// of zrpc that finds it.
+// A server is published under the name in its configuration, and a zrpc client finds it.
 func Example() {
-	// In place of gozero.Open("nacos://10.2.0.1:8848?identity=greeter-1", client.Options{Log: slog.Default()}, nacos.Kind()).
+	// Instead of gozero.Open("nacos://10.2.0.1:8848?identity=greeter-1", client.Options{Log: slog.Default()}, nacos.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
@@ -27,7 +26,7 @@ func Example() {
 	}
 	defer func() { _ = c.Close() }()
 
-	// What zrpc.NewServer starts at conf.ListenOn.
+	// The server that zrpc.NewServer starts at conf.ListenOn.
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)

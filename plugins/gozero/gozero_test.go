@@ -21,7 +21,7 @@ func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	return clientfake.Member(t, r, client.Options{})
 }
 
-// freeAddress returns an address on loopback that nobody listens on.
+// freeAddress returns a loopback address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -32,8 +32,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestPublisher_Lifetime has a real server of zrpc publish itself and a real
-// client of zrpc call it by its name.
+// TestPublisher_Lifetime: a real zrpc server publishes itself, and a real zrpc client calls it by its
+// name.
 func TestPublisher_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	conf := zrpc.RpcServerConf{ListenOn: freeAddress(t)}

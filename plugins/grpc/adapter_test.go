@@ -13,7 +13,7 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-// following is a connection of gRPC that keeps what its resolver reports.
+// following is a gRPC connection that keeps the last report of its resolver.
 type following struct {
 	resolver.ClientConn
 	resolver resolver.Resolver

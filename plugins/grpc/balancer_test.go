@@ -18,13 +18,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// conn is a connection of which only its name counts.
+// conn is a connection that only has a name.
 type conn struct {
 	balancer.SubConn
 	name string
 }
 
-// rig is a picker over places that a test may change.
+// rig is a picker over places that a test can change.
 type rig struct {
 	picker balancer.Picker
 	places map[string]*place
@@ -44,7 +44,7 @@ func newRig(table client.Router, endpoints map[string]client.Endpoint) rig {
 	return r
 }
 
-// shares picks many times and returns who got how many of a hundred.
+// shares picks many times and returns the percentage of each connection.
 func (r rig) shares(t *testing.T, headers ...string) map[string]int {
 	t.Helper()
 	const n = 20_000
@@ -111,7 +111,7 @@ func TestBalancer_Routes(t *testing.T) {
 	}
 }
 
-// BenchmarkPick is the cost of one pick among ten connections.
+// BenchmarkPick measures one pick among ten connections.
 func BenchmarkPick(b *testing.B) {
 	endpoints := make(map[string]client.Endpoint)
 	for n := range 10 {
@@ -162,8 +162,8 @@ type made struct {
 
 func (*made) Connect() {}
 
-// TestBalancer_ConnectingSubset: it fails once connecting did, and
-// one that waits for what is ready waits on.
+// TestBalancer_ConnectingSubset: a call fails when connecting has failed. A call that waits for a ready
+// connection keeps waiting.
 func TestBalancer_ConnectingSubset(t *testing.T) {
 	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
 	f := &follower{places: make(map[string]*place)}
@@ -198,8 +198,7 @@ func TestBalancer_ConnectingSubset(t *testing.T) {
 	}
 }
 
-// TestBalancer_RoutesByHost: two services of the mesh provide
-// one interface, each with routes of its own.
+// TestBalancer_RoutesByHost: two services of the mesh provide one interface, each with its own routes.
 func TestBalancer_RoutesByHost(t *testing.T) {
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
 	for host, subset := range map[string]string{"a": "blue", "b": "green"} {
@@ -214,8 +213,7 @@ func TestBalancer_RoutesByHost(t *testing.T) {
 	}
 }
 
-// TestBalancer_ServiceConfig: gRPC uses the default one only where
-// a resolver gives none.
+// TestBalancer_ServiceConfig: gRPC uses the default service config only if the resolver returns none.
 func TestBalancer_ServiceConfig(t *testing.T) {
 	balancer.Register(NewBalancer())
 	f := &follower{places: make(map[string]*place)}

@@ -16,9 +16,9 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-// A server that is found by its name.
+// A server is found by its name.
 func Example() {
-	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-// member is a client of one process in a registry.
+// member returns the client of a process in a registry.
 func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
 	return clientfake.Member(t, r, client.Options{})
@@ -62,7 +62,7 @@ func dial(t testing.TB, c *client.Client, target string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// answers calls until those who answer are exactly the instances.
+// answers calls until exactly these instances answer.
 func answers(t *testing.T, h healthpb.HealthClient, want ...client.Instance) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -17,8 +17,7 @@ func info() *registry.Info {
 	return &registry.Info{ServiceName: "greeter", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8080}}
 }
 
-// TestDrain_Unconfirmed: Hertz cuts requests in flight where
-// Deregister returns an error.
+// TestDrain_Unconfirmed: Hertz cuts off requests in flight if Deregister returns an error.
 func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
@@ -42,8 +41,7 @@ func TestDrain_Unconfirmed(t *testing.T) {
 	})
 }
 
-// TestDrain_NoWeight: Hertz's balancer leaves out those of
-// weight 0.
+// TestDrain_NoWeight: Hertz's balancer leaves out instances of weight 0.
 func TestDrain_NoWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()

@@ -18,9 +18,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
-// A server that is found by the name in its URL.
+// A server is found by the name in the URL of a request.
 func Example() {
-	// In place of hertz.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of hertz.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

@@ -23,8 +23,7 @@ func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	return clientfake.Member(t, r, client.Options{})
 }
 
-// TestRegistry_Lifetime has a real server of Hertz register and a real
-// client of Hertz call it by its name.
+// TestRegistry_Lifetime: a real Hertz server registers, and a real Hertz client calls it by its name.
 func TestRegistry_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
-// TestResolver_UniqueAddresses: one process with two interfaces would be
-// two of three instances for Hertz' balancer.
+// TestResolver_UniqueAddresses: otherwise one process with two interfaces would be two of three
+// instances for Hertz's balancer.
 func TestResolver_UniqueAddresses(t *testing.T) {
 	r := clientfake.New()
 	c, err := client.New(r.Backend(), client.Options{})
@@ -35,8 +35,7 @@ func TestResolver_UniqueAddresses(t *testing.T) {
 	}
 }
 
-// TestResolver_UnknownName: Hertz refreshes all names in
-// one goroutine, without a time of its own.
+// TestResolver_UnknownName: Hertz refreshes all names in one goroutine, without a time limit.
 func TestResolver_UnknownName(t *testing.T) {
 	r := clientfake.New()
 	r.Down(errors.New("connection refused"))

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/kitex"
 )
 
-// following asks again and again, as Kitex does.
+// following resolves repeatedly, as Kitex does.
 type following struct {
 	resolver *kitex.Resolver
 	name     string
@@ -46,7 +46,7 @@ func (f *following) Spoil() {
 	clear(f.last.Instances)
 }
 
-// Stop implements plugin.Following: nothing continues between two questions.
+// Stop implements plugin.Following. Nothing runs between two calls.
 func (*following) Stop() {}
 
 func TestAdapter(t *testing.T) {

@@ -18,8 +18,7 @@ func info() *registry.Info {
 	return &registry.Info{ServiceName: "greeter", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8080}}
 }
 
-// TestDrain_Unconfirmed: Kitex reports an error as one of its
-// server.
+// TestDrain_Unconfirmed: Kitex would report an error as one of its server.
 func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
@@ -43,8 +42,7 @@ func TestDrain_Unconfirmed(t *testing.T) {
 	})
 }
 
-// TestDrain_NoWeight: Kitex's balancer leaves out those of
-// weight 0.
+// TestDrain_NoWeight: Kitex's balancer leaves out instances of weight 0.
 func TestDrain_NoWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()

@@ -15,10 +15,9 @@ import (
 	xkitex "github.com/xds-bridge/xds-bridge/plugins/kitex"
 )
 
-// What a server of Kitex does with server.WithRegistry, and a client of it with
-// xkitex.Discovery.
+// A Kitex server with server.WithRegistry, and a Kitex client with xkitex.Discovery.
 func Example() {
-	// In place of xkitex.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of xkitex.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

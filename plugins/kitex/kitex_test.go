@@ -43,7 +43,7 @@ type greeter struct{}
 // GenericCall implements generic.Service.
 func (*greeter) GenericCall(context.Context, string, any) (any, error) { return "hello", nil }
 
-// await waits until a name has so many endpoints.
+// await waits until a name has n endpoints.
 func await(t *testing.T, w *client.Watch, n int) {
 	t.Helper()
 	for {
@@ -57,8 +57,8 @@ func await(t *testing.T, w *client.Watch, n int) {
 	}
 }
 
-// TestRegistry_ServerAndClient has a real server of Kitex register, and a real client
-// of Kitex call it by its name.
+// TestRegistry_ServerAndClient: a real Kitex server registers, and a real Kitex client calls it by its
+// name.
 func TestRegistry_ServerAndClient(t *testing.T) {
 	r := clientfake.New()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -31,8 +31,8 @@ func (c *collected) line(level string, v []any) {
 
 var own = &collected{FullLogger: klog.DefaultLogger()}
 
-// TestMain sets the logger before anything else logs: Kitex allows no other time,
-// and the balancers of its clients continue for a while after these were closed.
+// TestMain sets the logger before anything else logs. Kitex does not support a later call, and the
+// balancers of Kitex clients run for a while after the clients are closed.
 func TestMain(m *testing.M) {
 	l := kitex.Log(slog.LevelInfo).With("registry", "mesh") // made before the program sets its own
 	klog.SetLogger(own)

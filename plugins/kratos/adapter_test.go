@@ -15,7 +15,7 @@ import (
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 )
 
-// following reads a watcher in a goroutine of its own, as Kratos' resolver does.
+// following reads a watcher in its own goroutine, as Kratos' resolver does.
 type following struct {
 	watcher kratos.Watcher
 	end     context.CancelFunc

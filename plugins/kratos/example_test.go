@@ -16,9 +16,9 @@ import (
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 )
 
-// An application that is found by its name.
+// An application is found by its name.
 func Example() {
-	// In place of xkratos.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
+	// Instead of xkratos.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

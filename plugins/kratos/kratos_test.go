@@ -27,8 +27,8 @@ func member(t *testing.T, r *clientfake.Registry) *xkratos.Registry {
 	return xkratos.New(clientfake.Member(t, r, client.Options{}))
 }
 
-// TestRegistrar_Lifetime has a real application of Kratos register and
-// a real client of Kratos call it by its name.
+// TestRegistrar_Lifetime: a real Kratos application registers, and a real Kratos client calls it by its
+// name.
 func TestRegistrar_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"))
@@ -115,8 +115,7 @@ func TestDiscovery_InstanceEndpoints(t *testing.T) {
 	}
 }
 
-// TestDiscovery_SharedID: clients of Kratos call one endpoint of each
-// scheme of an instance.
+// TestDiscovery_SharedID: Kratos clients call only one endpoint of each scheme of an instance.
 func TestDiscovery_SharedID(t *testing.T) {
 	r := clientfake.New()
 	for _, endpoint := range []string{"grpc://10.0.0.1:9000", "grpc://10.0.0.1:9001"} {
@@ -139,7 +138,7 @@ func TestDiscovery_SharedID(t *testing.T) {
 			endpoints += len(i.Endpoints)
 		}
 		if endpoints < 2 {
-			continue // the second is not there yet
+			continue // the second instance is not reported yet
 		}
 		if len(found) != 2 || found[0].ID != "10.0.0.1:9001" || found[1].ID != "host" {
 			t.Errorf("two servers are %d instances, the first %+v", len(found), found[0])
@@ -164,8 +163,7 @@ func ensembleMember(t *testing.T, s *zkfake.Server, identity string) *xkratos.Re
 	return xkratos.New(c)
 }
 
-// TestDiscovery_Protocols: nodes as Kratos' own registry makes them, of
-// which its own clients call the endpoint for grpc.
+// TestDiscovery_Protocols: of nodes of Kratos' own registry, Kratos clients call the endpoint for grpc.
 func TestDiscovery_Protocols(t *testing.T) {
 	for name, data := range map[string]string{
 		"a weight that is no number": `"metadata":{"weight":"high"},"endpoints":["grpc://10.0.0.1:9000"]`,
@@ -198,8 +196,7 @@ func TestDiscovery_Protocols(t *testing.T) {
 	}
 }
 
-// TestRegistrar_UnpublishableServer: Kratos ends an application whose
-// registration fails.
+// TestRegistrar_UnpublishableServer: Kratos ends an application if its registration fails.
 func TestRegistrar_UnpublishableServer(t *testing.T) {
 	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000", "kafka://broker:9092"}}
@@ -220,7 +217,7 @@ func TestRegistrar_UnpublishableServer(t *testing.T) {
 	}
 }
 
-// TestRegistrar_ZeroWeight: Kratos' format has 0 for one that is not there.
+// TestRegistrar_ZeroWeight: in Kratos' format, 0 means that there is no weight.
 func TestRegistrar_ZeroWeight(t *testing.T) {
 	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Metadata: map[string]string{"weight": "0"}, Endpoints: []string{"grpc://10.0.0.1:9000"}}
@@ -237,8 +234,8 @@ func TestRegistrar_ZeroWeight(t *testing.T) {
 	}
 }
 
-// TestRegistrar_OneNode: as by Kratos' own registry, all endpoints of an instance are
-// one node, also those of one port.
+// TestRegistrar_OneNode: as in Kratos' own registry, all endpoints of an instance are one node, also
+// endpoints of the same port.
 func TestRegistrar_OneNode(t *testing.T) {
 	for name, endpoints := range map[string][]string{
 		"one port":  {"http://10.0.0.1:80", "grpc://10.0.0.1:80"},
@@ -280,7 +277,7 @@ func TestRegistrar_OneNode(t *testing.T) {
 	}
 }
 
-// TestWatcher_Stop: Kratos' resolver ends without a word for context.Canceled alone.
+// TestWatcher_Stop: Kratos' resolver ends silently only for context.Canceled.
 func TestWatcher_Stop(t *testing.T) {
 	w, err := member(t, clientfake.New()).Watch(t.Context(), "greeter")
 	if err != nil {

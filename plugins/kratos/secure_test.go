@@ -12,8 +12,8 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 )
 
-// TestRegistrar_SecureScheme: Kratos 2.8 registers a server with TLS as
-// grpcs://, and its resolver accepts no other for a client with TLS.
+// TestRegistrar_SecureScheme: Kratos 2.8 registers a server with TLS as grpcs://, and its resolver
+// accepts only this scheme for a client with TLS.
 func TestRegistrar_SecureScheme(t *testing.T) {
 	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"), kgrpc.TLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))

@@ -27,7 +27,7 @@ func TestBalance_Weights(t *testing.T) {
 	}
 }
 
-// TestBalance_WeightChange: to what it was before, and to none.
+// TestBalance_WeightChange: weights change back, and to 0.
 func TestBalance_WeightChange(t *testing.T) {
 	asked := 0
 	fading := func(uint64) uint64 {

@@ -11,7 +11,7 @@ import (
 
 const elsewhere = "zookeeper://192.0.2.1:2181?identity=one"
 
-// continues reports whether a client was not closed.
+// continues reports whether a client is not closed.
 func continues(c *client.Client) bool { return !errors.Is(c.Status().Err, client.ErrClosed) }
 
 func TestPool_SameURL(t *testing.T) {
