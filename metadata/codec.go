@@ -188,14 +188,14 @@ func hasFailure(reasons []error) bool {
 
 // Encoded returns the results of Encoder.Encode, from the entries of a service and
 // the reasons why other parts of it are left out.
-func Encoded(entries []registry.Entry, left []error) ([]registry.Entry, error) {
-	reason := errors.Join(left...)
+func Encoded(entries []registry.Entry, omissions []error) ([]registry.Entry, error) {
+	reason := errors.Join(omissions...)
 	if reason == nil {
 		return entries, nil
 	}
 	out := &registry.LeftOut{Reason: reason}
 	hasEndpoint := slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
-	if hasFailure(left) && !hasEndpoint {
+	if hasFailure(omissions) && !hasEndpoint {
 		out.All = registry.Unwritable
 	}
 	return entries, out

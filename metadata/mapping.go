@@ -142,13 +142,13 @@ func (m Mapping) changed(old Mapping, key naming.ServiceKey) (all []naming.HostA
 
 // without returns the elements of a that are not in b. Both are sorted.
 func without(a, b []naming.HostAddress) []naming.HostAddress {
-	var left []naming.HostAddress
+	var remaining []naming.HostAddress
 	for _, address := range a {
 		if _, found := slices.BinarySearchFunc(b, address, naming.HostAddress.Compare); !found {
-			left = append(left, address)
+			remaining = append(remaining, address)
 		}
 	}
-	return left
+	return remaining
 }
 
 // The kinds of Conflict.

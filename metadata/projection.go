@@ -38,14 +38,14 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 		return nil, out
 	}
 	var entries []registry.Entry
-	left := []error{err}
+	omissions := []error{err}
 	for i, f := range p.Formats {
 		if len(p.Places) > 0 && !p.Places[i].Has(s.Name) {
 			continue
 		}
 		part, err := encode(f, s)
 		if some := registry.LeftOutBy(err); some != nil {
-			left, out.All = append(left, some.Reason), cmp.Or(out.All, some.All)
+			omissions, out.All = append(omissions, some.Reason), cmp.Or(out.All, some.All)
 		}
 		if len(entries) == 0 {
 			entries = part
@@ -58,7 +58,7 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 			entries[i] = p.Signer.Sign(entries[i])
 		}
 	}
-	if out.Reason = errors.Join(left...); out.Reason == nil {
+	if out.Reason = errors.Join(omissions...); out.Reason == nil {
 		return entries, nil
 	}
 	return entries, out
@@ -72,16 +72,16 @@ func encode(f Encoder, s *registry.Service) ([]registry.Entry, error) {
 		return f.Encode(parts[0])
 	}
 	var entries []registry.Entry
-	var left []error
+	var omissions []error
 	out := &registry.LeftOut{}
 	for _, part := range parts {
 		encoded, err := f.Encode(part)
 		if some := registry.LeftOutBy(err); some != nil {
-			left, out.All = append(left, some.Reason), cmp.Or(out.All, some.All)
+			omissions, out.All = append(omissions, some.Reason), cmp.Or(out.All, some.All)
 		}
 		entries = append(entries, encoded...)
 	}
-	if out.Reason = errors.Join(left...); out.Reason == nil {
+	if out.Reason = errors.Join(omissions...); out.Reason == nil {
 		return union(entries), nil
 	}
 	if slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
@@ -223,13 +223,13 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 			return nil, err
 		}
 	}
-	var left []error
+	var omissions []error
 	var from, to registry.Path // of the previous endpoint: most endpoints have the same path
 	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		path := cmp.Or(e.Path, s.Path)
 		if err := r.refuse(path); err != nil {
-			left = append(left, fmt.Errorf("endpoint %s: %w", naming.Quote(e.Address()), err))
+			omissions = append(omissions, fmt.Errorf("endpoint %s: %w", naming.Quote(e.Address()), err))
 			continue
 		}
 		if to == "" || path != from {
@@ -238,15 +238,15 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 		e.Path = to
 		kept = append(kept, e)
 	}
-	if len(kept) == 0 && len(left) > 0 {
-		return nil, errors.Join(left...)
+	if len(kept) == 0 && len(omissions) > 0 {
+		return nil, errors.Join(omissions...)
 	}
 	passed := *s
 	passed.Endpoints = kept
 	if r.refuse(s.Path) == nil {
 		passed.Path = s.Path + registry.Path(r.From)
 	}
-	return &passed, errors.Join(left...)
+	return &passed, errors.Join(omissions...)
 }
 
 // refuse returns why services and endpoints with a path may not pass, or nil if they may.
@@ -312,8 +312,8 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	}
 	out := *s
 	renamed := slices.Sorted(maps.Keys(r.Rename))
-	var left, more []error
-	out.Attributes, left = r.attributes(s.Attributes, renamed)
+	var omissions, more []error
+	out.Attributes, omissions = r.attributes(s.Attributes, renamed)
 	out.Endpoints = slices.Clone(s.Endpoints)
 	var before registry.Attributes // of the previous endpoint: most endpoints have equal ones
 	for i := range out.Endpoints {
@@ -324,7 +324,7 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 			before = a
 			e.Attributes, more = r.attributes(a, renamed)
 		}
-		left = append(left, more...)
+		omissions = append(omissions, more...)
 	}
 	for key, value := range r.Add {
 		if out.Attributes == nil {
@@ -337,10 +337,10 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 			}
 		}
 	}
-	return &out, errors.Join(left...)
+	return &out, errors.Join(omissions...)
 }
 
-func (r Rules) attributes(in registry.Attributes, renamed []string) (out registry.Attributes, left []error) {
+func (r Rules) attributes(in registry.Attributes, renamed []string) (out registry.Attributes, omissions []error) {
 	if len(in) == 0 {
 		return nil, nil
 	}
@@ -357,12 +357,12 @@ func (r Rules) attributes(in registry.Attributes, renamed []string) (out registr
 		}
 		to := r.Rename[key]
 		if _, exists := out[to]; exists {
-			left = append(left, fmt.Errorf("attribute %q is not renamed to %q, which already exists", key, to))
+			omissions = append(omissions, fmt.Errorf("attribute %q is not renamed to %q, which already exists", key, to))
 			continue
 		}
 		r.put(out, to, value)
 	}
-	return out, left
+	return out, omissions
 }
 
 // passes reports whether Keep and Drop let a key pass.

@@ -63,17 +63,17 @@ type appClaim struct {
 // left out.
 func (o *options) claims(
 	s *registry.Service, form appForm,
-) (all []*appClaim, interfaces []registry.Interface, left []error) {
-	sites, left := o.sites(s, isInternal)
+) (all []*appClaim, interfaces []registry.Interface, omissions []error) {
+	sites, omissions := o.sites(s, isInternal)
 	for _, i := range s.Interfaces {
 		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 			continue
 		}
 		interfaces = append(interfaces, i)
 	}
 	if len(interfaces) == 0 {
-		return nil, nil, left
+		return nil, nil, omissions
 	}
 	byApp := make(map[string]*appClaim)
 	host, port := splitName(s.Name)
@@ -86,7 +86,7 @@ func (o *options) claims(
 		c := byApp[app]
 		if c == nil {
 			if err := checkApplication(app); err != nil {
-				left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
+				omissions = append(omissions, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
 				continue
 			}
 			c = &appClaim{app: app, documents: make(map[string]string), index: make(map[string]int, len(sites))}
@@ -99,7 +99,7 @@ func (o *options) claims(
 		o.assignRevisions(c, interfaces)
 		all = append(all, c)
 	}
-	return all, interfaces, left
+	return all, interfaces, omissions
 }
 
 // add adds an endpoint. Several protocols at one address are one instance.
@@ -187,7 +187,7 @@ func checkApplication(app string) error {
 	case app == "":
 		return errNoApplication
 	case app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
-		return fmt.Errorf("application %s: Dubbo accepts only letters, digits and - _ .", naming.Quote(app))
+		return fmt.Errorf("application %s: Dubbo accepts only the signs - _ . and letters and digits", naming.Quote(app))
 	case app == "config" || app == "mapping" || app == "metadata":
 		return fmt.Errorf("application %q %w", app, errReserved)
 	}
@@ -205,19 +205,19 @@ type appForm interface {
 // encodeApps implements Codec.Encode for a form.
 func (o *options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
 	var entries []registry.Entry
-	claims, interfaces, left := o.claims(s, form)
+	claims, interfaces, omissions := o.claims(s, form)
 	d := distinction(s)
 	for _, c := range claims {
 		part, omitted := encodeApp(c, d, interfaces, form)
 		entries = append(entries, part...)
-		left = append(left, omitted...)
+		omissions = append(omissions, omitted...)
 	}
-	return metadata.Encoded(registry.Sorted(entries), left)
+	return metadata.Encoded(registry.Sorted(entries), omissions)
 }
 
 func encodeApp(
 	c *appClaim, distinction string, interfaces []registry.Interface, form appForm,
-) (entries []registry.Entry, left []error) {
+) (entries []registry.Entry, omissions []error) {
 	used := make(map[string]bool)
 	var previous *instance
 	for i := range c.instances {
@@ -233,7 +233,7 @@ func encodeApp(
 		previous = in
 		e, err := form.instance(in, c.app, distinction)
 		if err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 		}
 		if e.Key != "" {
 			entries = append(entries, e)
@@ -241,7 +241,7 @@ func encodeApp(
 		}
 	}
 	if len(entries) == 0 {
-		return nil, left
+		return nil, omissions
 	}
 	for revision, text := range c.documents {
 		if !used[revision] {
@@ -256,7 +256,7 @@ func encodeApp(
 			entries = append(entries, registry.Entry{Group: form.group(c.app), Key: keyMapping + i.Name, Value: c.app})
 		}
 	}
-	return entries, left
+	return entries, omissions
 }
 
 // distinction returns a text that distinguishes the instances of several services at one

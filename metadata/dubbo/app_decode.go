@@ -136,13 +136,13 @@ func decodeInstance(
 		return nil, err
 	}
 	var all []*decodedProvider
-	var left []error
+	var omissions []error
 	for _, key := range slices.Sorted(maps.Keys(document.Services)) {
 		some, err := r.providers(document.Services[key], ports)
 		all = append(all, some...)
-		left = append(left, err)
+		omissions = append(omissions, err)
 	}
-	return all, errors.Join(left...)
+	return all, errors.Join(omissions...)
 }
 
 // providers returns the endpoints of one service of a document.

@@ -92,7 +92,7 @@ func (n *NacosApp) documents(app, revision, text string) []registry.Entry {
 func (*NacosApp) checkMapping(iface string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
 	if strings.Trim(iface, allowed) != "" {
-		return fmt.Errorf("interface %s: the name of a configuration of Nacos has only letters, digits and - _ . :",
+		return fmt.Errorf("interface %s: Nacos accepts only - _ . : and letters and digits in the name of a configuration",
 			naming.Quote(iface))
 	}
 	return nil

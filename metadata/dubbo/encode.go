@@ -59,7 +59,7 @@ type labels struct {
 
 // sites returns the endpoints that can be written, and why the others cannot. It leaves
 // out users' keys that the form itself uses.
-func (o *options) sites(s *registry.Service, used func(key string) bool) (all []site, left []error) {
+func (o *options) sites(s *registry.Service, used func(key string) bool) (all []site, omissions []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (o *options) sites(s *registry.Service, used func(key string) bool) (all []
 			}
 		}
 		if err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 			continue
 		}
 		seen[st.url] = struct{}{}
@@ -95,9 +95,9 @@ func (o *options) sites(s *registry.Service, used func(key string) bool) (all []
 		all = append(all, st)
 	}
 	if err := reserved.Omission("Dubbo"); err != nil {
-		left = append(left, err)
+		omissions = append(omissions, err)
 	}
-	return all, left
+	return all, omissions
 }
 
 func (o *options) site(s *registry.Service, e *registry.Endpoint, st site, protocols protocols) (site, error) {
@@ -217,11 +217,11 @@ type form interface {
 
 // encode implements Codec.Encode for a form.
 func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, error) {
-	sites, left := o.sites(s, func(string) bool { return false })
+	sites, omissions := o.sites(s, func(string) bool { return false })
 	entries := make([]registry.Entry, 0, len(sites)*len(s.Interfaces))
 	for _, iface := range s.Interfaces {
 		if err := checkInterface(iface); err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 			continue
 		}
 		own := append(form.own(),
@@ -241,7 +241,7 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 			p.site = st
 			e, err := form.entry(&p)
 			if err != nil {
-				left = append(left, err)
+				omissions = append(omissions, err)
 			}
 			if e.Key != "" {
 				entries = append(entries, e)
@@ -250,13 +250,13 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 	}
 	entries = slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool {
 		if sameKey(a, b) {
-			left = append(left, &metadata.Omission{
+			omissions = append(omissions, &metadata.Omission{
 				Reason: b.Key + ": another protocol is written at this address, and the registry holds one for each",
 			})
 		}
 		return sameKey(a, b)
 	})
-	return metadata.Encoded(entries, left)
+	return metadata.Encoded(entries, omissions)
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }

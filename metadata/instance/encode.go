@@ -38,29 +38,29 @@ type site struct {
 }
 
 // instances returns the instances of a service, and why other parts of it are left out.
-func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
-	sites, left := c.sites(s)
+func (c *codec) instances(s *registry.Service) (all []Instance, omissions []error) {
+	sites, omissions := c.sites(s)
 	if len(sites) == 0 {
-		return nil, left
+		return nil, omissions
 	}
 	name, err := c.nameOf(s)
 	if err != nil {
-		return nil, append(left, err)
+		return nil, append(omissions, err)
 	}
 	sites = c.form.join(sites)
 	for i := range sites {
 		in, err := c.instance(s, name, &sites[i])
 		if err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 		}
 		if len(in.Ports) > 0 {
 			all = append(all, in)
 		}
 	}
-	return all, left
+	return all, omissions
 }
 
-func (c *codec) sites(s *registry.Service) (all []site, left []error) {
+func (c *codec) sites(s *registry.Service) (all []site, omissions []error) {
 	reserved := make(metadata.Reserved)
 	seen := make(map[Port]struct{}, len(s.Endpoints))
 	for i := range s.Endpoints {
@@ -75,7 +75,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 			}
 		}
 		if err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 			continue
 		}
 		seen[st.ports[0]] = struct{}{}
@@ -84,10 +84,10 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 	}
 	for _, err := range []error{reserved.Omission(c.form.Kind), c.pathOmission(s), c.weightOmission(s, all)} {
 		if err != nil && len(all) > 0 {
-			left = append(left, err)
+			omissions = append(omissions, err)
 		}
 	}
-	return all, left
+	return all, omissions
 }
 
 // pathOmission returns an error about the paths that are left out, or nil if none is.
@@ -274,21 +274,21 @@ func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 
 // encode implements Codec.Encode for a registry. The function write encodes an instance.
 func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry, error)) ([]registry.Entry, error) {
-	all, left := c.instances(s)
+	all, omissions := c.instances(s)
 	entries := make([]registry.Entry, 0, len(all))
 	for _, i := range all {
 		e, err := write(i)
 		if err != nil {
-			left = append(left, err)
+			omissions = append(omissions, err)
 			continue
 		}
 		entries = append(entries, e)
 	}
 	entries = registry.Sorted(entries)
-	for i, err := range left {
-		left[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
+	for i, err := range omissions {
+		omissions[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
 	}
-	return metadata.Encoded(slices.CompactFunc(entries, sameKey), left)
+	return metadata.Encoded(slices.CompactFunc(entries, sameKey), omissions)
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }

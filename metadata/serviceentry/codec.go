@@ -85,7 +85,7 @@ func meshNames(s *registry.Service, protocol string) []naming.MeshName {
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
-	shared, left := labelsOf(nil, s.Attributes), make(map[string]int)
+	shared, omitted := labelsOf(nil, s.Attributes), make(map[string]int)
 	for i, e := range s.Endpoints {
 		if !e.Health.Offered() {
 			continue
@@ -99,14 +99,14 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		labels := c.limitLabels(labelsOf(shared, e.Attributes), left)
+		labels := c.limitLabels(labelsOf(shared, e.Attributes), omitted)
 		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, labels, e))
 	}
-	if len(left) > 0 {
-		most := slices.Max(slices.Collect(maps.Values(left)))
+	if len(omitted) > 0 {
+		most := slices.Max(slices.Collect(maps.Values(omitted)))
 		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf(
 			"labels %.200q left out of %s: an endpoint of a ServiceEntry has at most %d",
-			strings.Join(slices.Sorted(maps.Keys(left)), ", "), registry.Counted(most, "endpoint", "endpoints"), maxLabels)})
+			strings.Join(slices.Sorted(maps.Keys(omitted)), ", "), registry.Counted(most, "endpoint", "endpoints"), maxLabels)})
 	}
 	return byProtocol, errors.Join(refused...)
 }
@@ -160,7 +160,7 @@ func labelsOf(labels map[string]string, attributes registry.Attributes) map[stri
 
 // limitLabels returns at most maxLabels labels: first those by which subsets are formed,
 // then others by name. It counts the labels that it leaves out, by key.
-func (c *Codec) limitLabels(labels map[string]string, left map[string]int) map[string]string {
+func (c *Codec) limitLabels(labels map[string]string, omitted map[string]int) map[string]string {
 	if len(labels) <= maxLabels { // nearly always
 		return labels
 	}
@@ -172,7 +172,7 @@ func (c *Codec) limitLabels(labels map[string]string, left map[string]int) map[s
 		if i < maxLabels {
 			fitting[k] = labels[k]
 		} else {
-			left[k]++
+			omitted[k]++
 		}
 	}
 	return fitting
@@ -235,7 +235,7 @@ func (c *Codec) annotations(s *registry.Service, name naming.MeshName, attribute
 // left out.
 func attributesOf(s *registry.Service) (map[string]string, error) {
 	out, size := make(map[string]string, len(s.Attributes)), 0
-	var left []string
+	var omitted []string
 	for _, k := range slices.Sorted(maps.Keys(s.Attributes)) {
 		name, v := strings.ReplaceAll(k, "/", "."), s.Attributes[k]
 		_, exists := out[attributePrefix+name] // a/b and a.b have the same name; a.b is used
@@ -243,16 +243,16 @@ func attributesOf(s *registry.Service) (map[string]string, error) {
 			continue
 		}
 		if n := len(attributePrefix) + len(name) + len(v); size+n > maxAnnotations {
-			left = append(left, k)
+			omitted = append(omitted, k)
 		} else {
 			out[attributePrefix+name], size = v, size+n
 		}
 	}
-	if len(left) == 0 {
+	if len(omitted) == 0 {
 		return out, nil
 	}
 	return out, &metadata.Omission{Reason: fmt.Sprintf(
-		"attributes %.200q left out: the annotations of a ServiceEntry would be too large", strings.Join(left, ", "))}
+		"attributes %.200q left out: the annotations of a ServiceEntry would be too large", strings.Join(omitted, ", "))}
 }
 
 func (c *Codec) protocol(s *registry.Service, e registry.Endpoint) string {
