@@ -85,8 +85,8 @@ func (p places) errorAt(path, format string, args ...any) Error {
 	}
 }
 
-// suggest returns `, did you mean "x"?` for the nearest known text, or for those
-// that contain the given text, and otherwise the list of known texts.
+// suggest returns `, did you mean "x"?` for the nearest known text. Without one it
+// suggests the known texts that contain the given text, and otherwise lists all.
 func suggest(text string, known []string) string {
 	if near := naming.Near(text, known, 1); len(near) > 0 {
 		return `, did you mean ` + strconv.Quote(near[0]) + `?`

@@ -1,7 +1,7 @@
-// Package metadata turns services into the entries of a target (Projection), marks the
-// owner of an entry and the registries that it passed (Mark), and maps service keys to
-// host addresses (Mapping). It is pure: no I/O, no time. The packages below it contain
-// the codecs of the formats.
+// Package metadata turns services into the entries of a target (Projection). A Mark names
+// the owner of an entry and the registries that it passed. A Mapping maps service keys to
+// host addresses. The package is pure: no I/O, no time. The packages below it contain the
+// codecs of the formats.
 package metadata
 
 import (
@@ -283,7 +283,7 @@ const (
 // URL without a place for a stamp is returned unchanged.
 //
 // dubbo-go keys providers by address, interface and timestamp. If two nodes have the
-// same key, it removes the provider together with the first node that is deleted. A
+// same key, the deletion of one of them removes the provider from dubbo-go's list. A
 // stamp changes with every other part of the URL, and is the same on every replica.
 func Stamp(url string) string {
 	from := stampIn(url)

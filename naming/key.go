@@ -8,8 +8,8 @@ import (
 // Providers is the category of the keys that providers publish.
 const Providers = "providers"
 
-// The maximum length of a service key, which is that of a service name in Nacos, and
-// those of its version and its group, in bytes.
+// The maximum lengths of a service key and of its version and group, in bytes. MaxKey is
+// that of a service name in Nacos.
 const (
 	MaxKey     = 512
 	maxKeyPart = 128

@@ -125,8 +125,7 @@ func (t *Table) Dialed() {
 	t.dialed = true
 }
 
-// Stale reports why the rows may be out of date, and with nil that they are current
-// again.
+// Stale reports why the rows may be out of date. Nil means that they are current again.
 func (t *Table) Stale(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,9 +174,8 @@ func (t *Table) isRenewed() bool {
 	return t.renewed
 }
 
-// Unknown reports why the services within a scope are unknown, and with nil that they
-// are known again. A scope is the name of a service or, with a trailing *, a prefix of
-// names.
+// Unknown reports why the services within a scope are unknown. Nil means that they are
+// known again. A scope is the name of a service or, with a trailing *, a prefix of names.
 func (t *Table) Unknown(scope string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,8 +219,8 @@ const (
 	Chosen                       // the configuration leaves it out
 )
 
-// Skip records for the status why an input with a defect is left out, and with an empty
-// reason that it is not left out any more. The key is the name of the input in its
+// Skip records for the status why an input with a defect is left out. An empty reason
+// means that it is not left out any more. The key is the name of the input in its
 // registry.
 func (t *Table) Skip(key, reason string) { t.Omit(key, Omission{Reason: reason}) }
 

@@ -208,9 +208,9 @@ func (e *Elector) State() State {
 const Remembered = 10 * time.Minute
 
 // Differing returns the name of a replica whose configuration differs from that of this
-// one, or differed when it was last seen, at most Remembered ago. An entry that only the
-// other replica writes is not an orphan. Before the record was read it returns true
-// without a name.
+// one. A replica that left the record counts until Remembered has passed. An entry that
+// only such a replica writes is not an orphan. Before the record was read, Differing
+// returns true without a name.
 func (e *Elector) Differing() (name string, differs bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

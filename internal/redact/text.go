@@ -159,9 +159,9 @@ func isName(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.'
 }
 
-// memberValue returns the range of the secret value after a colon: of a member of a JSON
-// object, whose name is quoted, or of a header or a line of YAML, whose colon is followed
-// by a space. In a URL a plus is a space.
+// memberValue returns the range of the secret value after a colon. The name of a member of
+// a JSON object is quoted. In a header or a line of YAML a space follows the colon. In a
+// URL a plus is a space.
 func (u unescaped) memberValue(colon int) (from, to int) {
 	before := bytes.TrimRight(u.text[:colon], " +")
 	quoted := bytes.HasSuffix(before, []byte{'"'})

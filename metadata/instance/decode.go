@@ -76,7 +76,7 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 
 // commonFields returns an endpoint with the fields that all endpoints of an instance
 // have in common. It removes the keys of these fields from the metadata. The remaining
-// metadata are the attributes.
+// metadata is the attributes.
 func (c *codec) commonFields(i Instance) (registry.Endpoint, error) {
 	m := i.Metadata
 	pop := func(key string) string {
