@@ -112,10 +112,10 @@ func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 			t.Errorf("reported\n%s\nwant\n%s", got, want)
 		}
 		for key, part := range map[string]string{
-			"spring-cloud:/services/orders bad": "no JSON",
+			"spring-cloud:/services/orders bad": "not JSON",
 			"spring-cloud:/services/stock x":    "org.apache.dubbo",
-			"hertz://web 10.0.0.5:80":           "no JSON",
-			"plain:/services/orders 7d":         "no host:port",
+			"hertz://web 10.0.0.5:80":           "not JSON",
+			"plain:/services/orders 7d":         "not host:port",
 		} {
 			if got := table.Skipped()[key]; !strings.Contains(got, part) {
 				t.Errorf("Skipped()[%q] = %q, want a reason with %q; all: %v", key, got, part, table.Skipped())
