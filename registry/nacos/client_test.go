@@ -126,7 +126,7 @@ func (a *authority) write(t *testing.T, file string) {
 	}
 }
 
-// trust reads a CA file anew whenever it is asked.
+// trust reads a CA file at each call.
 func trust(file string) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		text, err := os.ReadFile(file)

@@ -103,12 +103,12 @@ func TestTarget_Records(t *testing.T) {
 	bubble(t, "what several keep at the same time is all kept, and outlives their connections", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		a := start(t, server, nil)
-		beside := func() *rig {
+		another := func() *rig {
 			b := &rig{server: server, rpc: a.rpc, web: a.web}
 			b.client, b.target, b.stop = a.connect(t, nil)
 			return b
 		}
-		b := beside()
+		b := another()
 		var both sync.WaitGroup
 		for n, r := range []*rig{a, b, a, b} {
 			both.Go(func() {
@@ -122,7 +122,7 @@ func TestTarget_Records(t *testing.T) {
 			t.Error(err)
 		}
 		want := map[string]string{"h1": "text 1", "h2": "text 2", "h3": "text 3"}
-		for name, r := range map[string]*rig{"who wrote": a, "who comes later": beside()} {
+		for name, r := range map[string]*rig{"the writer": a, "a later process": another()} {
 			if got, err := r.target.Records(t.Context(), "decisions"); err != nil || !maps.Equal(got, want) {
 				t.Errorf("Records() of %s = %v, %v, want %v", name, got, err, want)
 			}
@@ -144,7 +144,7 @@ func TestTarget_Records(t *testing.T) {
 		err := r.target.Record(t.Context(), "guard", map[string]string{"large": strings.Repeat("x", 5<<20), "small": "", "h0": "next"})
 		var refused registry.Refused
 		if !errors.As(err, &refused) || !refused.Has("large") || len(refused) != 1 {
-			t.Errorf("Record() with one of 5 MiB = %v, want that alone refused", err)
+			t.Errorf("Record() with one of 5 MiB = %v, want only that one refused", err)
 		}
 		delete(texts, "small")
 		texts["h0"] = "next"

@@ -170,12 +170,12 @@ type suiteRig struct {
 	failing map[string]nacosfake.Fault // by what the body of a request holds
 }
 
-// receiveLimit has room for everything in the suite but what is made too large.
+// receiveLimit has room for everything in the suite, except for entries that are meant to be too large.
 const receiveLimit = 64 << 10
 
 func newSuiteRig(t *testing.T) *suiteRig {
 	t.Helper()
-	t.Cleanup(func() { later(time.Minute) }) // what is slow ends
+	t.Cleanup(func() { later(time.Minute) }) // slow requests end
 	r := &suiteRig{failing: make(map[string]nacosfake.Fault)}
 	interfaces, err := dubbo.NewNacos(dubbo.Options{})
 	if err != nil {

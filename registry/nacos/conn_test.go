@@ -42,7 +42,7 @@ func stored(t *testing.T, r nacosfake.Request) string {
 
 func TestTarget_Restarts(t *testing.T) {
 	both := []registry.Entry{entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)}
-	bubble(t, "the set of a publisher that ends goes with it, and its successor publishes it once", func(t *testing.T) {
+	bubble(t, "the instances of a process that ends are deleted with it, and its successor publishes them once", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
@@ -55,7 +55,7 @@ func TestTarget_Restarts(t *testing.T) {
 			t.Errorf("%d batches, want one of each", n)
 		}
 	})
-	bubble(t, "with two publishers of the same records either may die, and nobody sees it", func(t *testing.T) {
+	bubble(t, "if two processes publish the same instances, either may end without a change", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		first := r.stop
@@ -88,7 +88,7 @@ func TestTarget_Restarts(t *testing.T) {
 			t.Errorf("%d batches, want 2", n)
 		}
 	})
-	bubble(t, "what is already published is not sent again", func(t *testing.T) {
+	bubble(t, "published instances are not sent again", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		want := entry(greeter, "10.0.0.1", mine)
 		r.write(t, want)
@@ -102,7 +102,7 @@ func TestTarget_Restarts(t *testing.T) {
 }
 
 func TestClient_Connection(t *testing.T) {
-	bubble(t, "a lost connection is reported, and everything can be written once more", func(t *testing.T) {
+	bubble(t, "a lost connection is reported, and everything can be written again", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Drop()
@@ -114,7 +114,7 @@ func TestClient_Connection(t *testing.T) {
 			t.Errorf("State() = %+v, want a connection after one that was lost", got)
 		}
 	})
-	bubble(t, "a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
+	bubble(t, "a server that wants another connection keeps the instances until they are published on it", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Reset()
@@ -195,7 +195,7 @@ func TestClient_Reconnects(t *testing.T) {
 }
 
 func TestTarget_ServerLosesData(t *testing.T) {
-	bubble(t, "a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
+	bubble(t, "a server that restarts empty is not a reason to delete, and gets everything again", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
@@ -295,7 +295,7 @@ func TestClient_AcknowledgesPushes(t *testing.T) {
 // TestTarget_InstancesHaveIDs: consumers of Kratos that have more than 25 instances
 // choose among them by their ids.
 func TestTarget_InstancesHaveIDs(t *testing.T) {
-	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
+	bubble(t, "each instance has the id that a server gives a single one", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "2001:db8::1", mine))
 		var sent []struct {

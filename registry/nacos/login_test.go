@@ -72,7 +72,7 @@ func TestLogin_CancelledAttemptKeepsTheAnswer(t *testing.T) {
 }
 
 // TestLogin_AsksTheNextServer: a server that says nothing of the
-// password keeps nobody from logging in at another.
+// password does not prevent a login at another server.
 func TestLogin_AsksTheNextServer(t *testing.T) {
 	t.Parallel()
 	for status, denies := range map[int]bool{

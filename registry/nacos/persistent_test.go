@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestTarget_CheckFindsPersistentInstances: Nacos accepts none of ours beside them.
+// TestTarget_CheckFindsPersistentInstances: Nacos accepts none of ours in the same service.
 func TestTarget_CheckFindsPersistentInstances(t *testing.T) {
 	for name, isEphemeral := range map[string]bool{"persistent": false, "ephemeral": true} {
 		bubble(t, name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestLogin_ContextPath(t *testing.T) {
 		"the root, with a slash":      {path: "/v1/auth/login", suffix: "/"},
 		"one of its own":              {path: "/registry/v1/auth/login", suffix: "/registry"},
 		"one that servers do not say": {path: "/registry/v1/auth/login", fails: "context path"},
-		"the root, beside one":        {path: "/v1/auth/login", suffix: "/registry", fails: "context path"},
+		"the root, next to one":       {path: "/v1/auth/login", suffix: "/registry", fails: "context path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,7 @@ import (
 // address with a revision.
 type shopRig struct{ *readRig }
 
-// asks is an Asker of which each answer is one document's alone.
+// asks is an Asker whose answers belong to one document each.
 type asks func(ctx context.Context, ref metadata.Ref) (string, error)
 
 func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
@@ -88,7 +88,7 @@ func (r shopRig) why() string {
 }
 
 func TestSource_Documents(t *testing.T) {
-	bubble(t, "a revision that no server accepts costs its instance alone, and is reported", func(t *testing.T) {
+	bubble(t, "a revision that no server accepts affects only its instance, and is reported", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.provide("10.0.0.1/r1")
@@ -125,7 +125,7 @@ func TestSource_Documents(t *testing.T) {
 		r.reports(t, "api.Shop=10.0.0.1,10.0.0.2")
 		r.fresh(t)
 	})
-	bubble(t, "a registry with a missing document is read, and is unknown in that application alone", func(t *testing.T) {
+	bubble(t, "a registry with a missing document is read, and only its application is unknown", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.provide("10.0.0.1/r1")
 		r.run(t)
@@ -156,7 +156,7 @@ func TestSource_Documents(t *testing.T) {
 		r.reports(t, "api.Shop=10.0.0.1")
 		r.fresh(t)
 	})
-	bubble(t, "a provider that does not answer delays nobody, and is asked again", func(t *testing.T) {
+	bubble(t, "a provider that does not answer delays no other, and is asked again", func(t *testing.T) {
 		var silent atomic.Bool
 		silent.Store(true)
 		r := newShopRig(t, asks(func(ctx context.Context, _ metadata.Ref) (string, error) {
@@ -216,7 +216,7 @@ func TestSource_Documents(t *testing.T) {
 		later(10 * time.Second)
 		r.fresh(t)
 	})
-	bubble(t, "a provider that nobody can ask is left out, and keeps nothing unknown", func(t *testing.T) {
+	bubble(t, "a provider that cannot be asked is left out, and keeps nothing unknown", func(t *testing.T) {
 		r := newShopRig(t, asks(func(context.Context, metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
 		}))
@@ -229,7 +229,7 @@ func TestSource_Documents(t *testing.T) {
 	})
 }
 
-// TestSource_DocumentsElsewhere: what is stored elsewhere is asked for there alone.
+// TestSource_DocumentsElsewhere: documents that are stored elsewhere are only requested there.
 func TestSource_DocumentsElsewhere(t *testing.T) {
 	bubble(t, "elsewhere", func(t *testing.T) {
 		var asked atomic.Int32

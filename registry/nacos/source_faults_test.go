@@ -19,7 +19,7 @@ func two(r *readRig) {
 
 func TestSource_Outages(t *testing.T) {
 	runAll(t, map[string]sourceTest{
-		"ten minutes without a server: everything is kept and stale, and nobody is hurried": {
+		"ten minutes without a server: everything is kept and stale, and attempts are rare": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -63,7 +63,7 @@ func TestSource_Outages(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"a server without its data is read whole, and what is missing then is found and not reported": {
+		"a server without its data is read whole, and missing services are found, not reported": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -108,7 +108,7 @@ func TestSource_Outages(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"what a server lost silently goes after two looks": {
+		"services that a server lost silently are removed after two reads": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -124,7 +124,7 @@ func TestSource_Outages(t *testing.T) {
 				}
 			},
 		},
-		"a server that asks for another connection is read anew over it": {
+		"a server that wants another connection is read again over it": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Reset()
@@ -264,7 +264,7 @@ func TestSource_Refused(t *testing.T) {
 				recovers(t, r)
 			},
 		},
-		"a server that throttles is left alone for longer each time, and nothing goes": {
+		"a server that throttles gets requests less and less often, and nothing is removed": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				keepsBoth(t, r, busy, "OVER_THRESHOLD")
@@ -330,7 +330,7 @@ func TestSource_LogsInSeldomAfterDenials(t *testing.T) {
 			t.Errorf("%d logins in four minutes, want at most 14: the token is valid for five hours", n)
 		}
 	})
-	bubble(t, "a token that was revoked is replaced all the same", func(t *testing.T) {
+	bubble(t, "a revoked token is replaced as well", func(t *testing.T) {
 		r := newReadRig(t, loggedIn)
 		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Hour
 		r.server.Fail(refuse("SubscribeServiceRequest", "api.S00000", 403))

@@ -68,7 +68,7 @@ func TestSource_Pushes(t *testing.T) {
 				r.reports(t, "api.A=10.0.0.9", "api.B=")
 			},
 		},
-		"a service without instances is asked for once more soon: it may have been listed before it could be read": {
+		"a service without instances is read again soon: it may have been listed before it could be read": {
 			before: func(r *readRig) { r.register("api.A") },
 			then: func(t *testing.T, r *readRig) {
 				r.server.ReplacePushes(func(nacosfake.Push) []nacosfake.Push { return nil })

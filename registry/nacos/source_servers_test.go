@@ -65,14 +65,14 @@ func (c *cluster) lost(d time.Duration) (n int) {
 	return n
 }
 
-// TestSource_Recheck: what is asked for once more is asked of another server, over
+// TestSource_Recheck: everything is read again from another server, over
 // a new connection, and nothing else counts as that.
 func TestSource_Recheck(t *testing.T) {
 	bubble(t, "ten minutes of reading in turn are no new connection", func(t *testing.T) {
 		c := newCluster(t)
 		later(10 * time.Minute)
 		if k := c.tableState(); k.Dials != 1 {
-			t.Errorf("%d full readings over new connections, want the first alone", k.Dials)
+			t.Errorf("%d full readings over new connections, want only the first", k.Dials)
 		}
 	})
 	bubble(t, "another server is read whole, and counts", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestSource_Recheck(t *testing.T) {
 			t.Errorf("%+v, want it to be fresh", k)
 		}
 	})
-	bubble(t, "what was asked for during an outage is satisfied by the end of that", func(t *testing.T) {
+	bubble(t, "a Recheck during an outage is done by its end", func(t *testing.T) {
 		c := newCluster(t)
 		c.down.Store(true)
 		c.other.Close()
@@ -128,7 +128,7 @@ func TestSource_LaggingServer(t *testing.T) {
 		c.other.Skew(-time.Minute) // it has reported nothing since
 		(&readRig{server: c.other}).register("api.A", "10.0.0.1")
 	}
-	bubble(t, "what it has caught up with within seconds was never gone", func(t *testing.T) {
+	bubble(t, "services that it shows after some seconds were never removed", func(t *testing.T) {
 		c := newCluster(t)
 		behind(c)
 		c.server.Drop()
@@ -153,7 +153,7 @@ func TestSource_LaggingServer(t *testing.T) {
 		c.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		c.fresh(t)
 	})
-	bubble(t, "a server whose clock is behind is believed in the end, and what is missing was found missing", func(t *testing.T) {
+	bubble(t, "a server whose clock is behind is accepted in the end, and missing services are found missing", func(t *testing.T) {
 		c := newCluster(t)
 		behind(c)
 		c.other.Remove(named("api.B"))

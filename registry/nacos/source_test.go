@@ -43,7 +43,7 @@ func runAll(t *testing.T, tests map[string]sourceTest) {
 
 func TestSource(t *testing.T) {
 	runAll(t, map[string]sourceTest{
-		"what is registered is reported once all of it was read": {
+		"registered services are reported after everything was read": {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1", "10.0.0.2")
 				r.register("api.B", "10.0.0.3")
@@ -117,7 +117,7 @@ func TestSource(t *testing.T) {
 			},
 			then: func(t *testing.T, r *readRig) { r.reports(t, "api.A=10.0.0.1") },
 		},
-		"what is of no format is not subscribed": {
+		"a service of no format is not subscribed": {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1")
 				r.registerAt(nacosfake.Service{Group: "DEFAULT_GROUP", Name: "spring-shop"}, "x", "10.0.0.3")

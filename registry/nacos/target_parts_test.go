@@ -65,7 +65,7 @@ func entriesOf(t *testing.T, target *nacos.Target, g registry.Group) []registry.
 
 func TestTarget_Application(t *testing.T) {
 	mapping := nacosfake.Config{Group: "mapping", DataID: "api.A"}
-	bubble(t, "what is written is what is read, and words of others stay", func(t *testing.T) {
+	bubble(t, "written documents are read, and elements of others stay", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		r.server.SetConfig(mapping, "other")
@@ -160,14 +160,14 @@ func TestTarget_RecognisesItsParts(t *testing.T) {
 		}
 		want := []string{docOf(first), docOf(second)}
 		if slices.Sort(want); !slices.Equal(documents(t, target, g), want) {
-			t.Errorf("documents of ours %q, want %q", documents(t, target, g), want)
+			t.Errorf("our documents %q, want %q", documents(t, target, g), want)
 		}
 		r.server.Fail(nil)
 		if err := target.Write(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
 		if got := documents(t, target, g); !slices.Equal(got, []string{docOf(second)}) {
-			t.Errorf("documents of ours %q, want %q", got, docOf(second))
+			t.Errorf("our documents %q, want %q", got, docOf(second))
 		}
 	})
 	bubble(t, "a document whose confirmation is lost is ours", func(t *testing.T) {
@@ -182,12 +182,12 @@ func TestTarget_RecognisesItsParts(t *testing.T) {
 		}
 		r.server.Lose(nil)
 		if got := documents(t, target, want[0].Group); !slices.Equal(got, []string{docOf(want)}) {
-			t.Errorf("documents of ours %q, want %q", got, docOf(want))
+			t.Errorf("our documents %q, want %q", got, docOf(want))
 		}
 	})
 }
 
-// TestTarget_NamesARefusedPart: the instances are published all the same, and
+// TestTarget_NamesARefusedPart: the instances are still published, and
 // a document that may not be removed stays known as ours.
 func TestTarget_NamesARefusedPart(t *testing.T) {
 	bubble(t, "a document", func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestTarget_NamesARefusedPart(t *testing.T) {
 			t.Helper()
 			var refused registry.Refused
 			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(doc) {
-				t.Fatalf("%v, want a refusal of %s alone", err, doc)
+				t.Fatalf("%v, want only %s refused", err, doc)
 			}
 		}
 		r.server.Fail(refuse("ConfigPublishRequest", "revision", 403)) // the document

@@ -32,10 +32,10 @@ func TestTarget_Changes(t *testing.T) {
 		happens  func(t *testing.T, r *rig)
 		reported bool
 	}{
-		"a write of ours": {happens: func(t *testing.T, r *rig) {
+		"our write": {happens: func(t *testing.T, r *rig) {
 			r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.3", mine))
 		}},
-		"a write of ours and its push once more after it is read back": {happens: func(t *testing.T, r *rig) {
+		"our write, and its push again after it was read back": {happens: func(t *testing.T, r *rig) {
 			r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.3", mine))
 			time.Sleep(2 * time.Second)
 			r.watch(t)

@@ -47,7 +47,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("Groups() = %v, %v, want %v", groups, err, greeter)
 		}
 	})
-	bubble(t, "one of two goes, and the other never blinks", func(t *testing.T) {
+	bubble(t, "one of two instances is deleted, and the other never disappears", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		r.write(t, entry(greeter, "10.0.0.2", mine))
@@ -67,21 +67,21 @@ func TestTarget(t *testing.T) {
 		}
 		r.expect(t, "10.9.9.9")
 		if held := r.read(t); len(held) != 1 || held[0].Owner != "" || held[0].Live {
-			t.Errorf("read %+v, want one of nobody's", held)
+			t.Errorf("read %+v, want one without an owner", held)
 		}
 	})
-	bubble(t, "what another connection of ours publishes is not deleted by saying nothing, and is not said to be", func(t *testing.T) {
+	bubble(t, "an instance of our other connection is not deleted, and not reported as deleted", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		a := start(t, server, nil)
 		b := &rig{server: server, rpc: a.rpc, web: a.web}
 		b.client, b.target, b.stop = a.connect(t, nil)
-		stays, goes := entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)
-		a.write(t, stays, goes)
-		b.write(t, stays, goes)
+		stays, deleted := entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)
+		a.write(t, stays, deleted)
+		b.write(t, stays, deleted)
 		without := func(r *rig) error {
 			c := registry.Change{Group: greeter, Want: []registry.Entry{stays}}
 			for _, h := range r.read(t) {
-				if h.Entry == goes {
+				if h.Entry == deleted {
 					c.Delete = append(c.Delete, h)
 				}
 			}
@@ -109,11 +109,11 @@ func TestTarget(t *testing.T) {
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
 		err := r.target.Write(t.Context(), change(greeter, big, entry(greeter, "10.0.0.2", mine)))
 		if !errors.Is(err, registry.ErrRefused) || !errors.Is(err, metadata.ErrNacosLimit) || !strings.Contains(err.Error(), "10.0.0.1:20000") {
-			t.Errorf("Write() = %v, want a refusal of what is beyond the limit", err)
+			t.Errorf("Write() = %v, want a refusal of the entries beyond the limit", err)
 		}
 		r.expect(t, "10.0.0.2")
 	})
-	bubble(t, "an update over the limit keeps what is there, and costs its neighbours nothing", func(t *testing.T) {
+	bubble(t, "an update over the limit keeps what is there, and does not affect others", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		held := r.read(t)
@@ -123,7 +123,7 @@ func TestTarget(t *testing.T) {
 		c.Delete = held[1:]
 		var refused registry.Refused
 		if err := r.target.Write(t.Context(), c); !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(big.Key) {
-			t.Errorf("%v, want a refusal of %s alone", err, big.Key)
+			t.Errorf("%v, want only %s refused", err, big.Key)
 		}
 		r.expect(t, "10.0.0.1", "10.0.0.3")
 	})
@@ -190,7 +190,7 @@ func (r *rig) provider(ip, mark string) {
 }
 
 // TestTarget_CheckFindsADuplicate: where a provider registers the address that we
-// registered for it, ours goes, and is not left behind when theirs has gone.
+// registered for it, ours is deleted, and does not return after theirs was deleted.
 func TestTarget_CheckFindsADuplicate(t *testing.T) {
 	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
 		t.Helper()
@@ -216,14 +216,14 @@ func TestTarget_CheckFindsADuplicate(t *testing.T) {
 		turn()
 		r.expect(t, "10.0.0.1")
 	})
-	bubble(t, "what was withdrawn meanwhile is not there when theirs has gone", func(t *testing.T) {
+	bubble(t, "an entry that was withdrawn meanwhile does not return after theirs was deleted", func(t *testing.T) {
 		r, p, turn := published(t)
 		p.Claim(plan.Origin{Service: "s"}, plan.Withdrawn, nil)
 		turn()
 		r.server.Set(service(greeter), "provider")
 		r.expect(t)
 	})
-	bubble(t, "what is still claimed is back when theirs has gone", func(t *testing.T) {
+	bubble(t, "an entry that is still claimed returns after theirs was deleted", func(t *testing.T) {
 		r, _, turn := published(t)
 		turn()
 		r.server.Set(service(greeter), "provider")
@@ -249,7 +249,7 @@ func TestNew_NamesTheInvalidOption(t *testing.T) {
 	}
 }
 
-// exclusive is a layout that bears nobody beside it who says of himself that he
+// exclusive is a layout that accepts no instance in the same service that reports that it
 // is another.
 type exclusive struct{ layout }
 
@@ -292,9 +292,9 @@ func TestTarget_ForeignFormat(t *testing.T) {
 }
 
 // TestTarget_Leave has another owner say that it is about to delete the instance of an
-// address that we claim: ours stands beside it before.
+// address that we claim: ours exists before it is deleted.
 func TestTarget_Leave(t *testing.T) {
-	bubble(t, "ours beside one that leaves", func(t *testing.T) {
+	bubble(t, "ours next to one that leaves", func(t *testing.T) {
 		ours := start(t, nacosfake.NewServer(), nil)
 		other := &rig{server: ours.server, rpc: ours.rpc, web: ours.web}
 		other.client, other.target, other.stop = ours.connectAs(t, theirs.Owner, nil)

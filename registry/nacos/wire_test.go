@@ -17,7 +17,7 @@ type view struct {
 	count int // reported; 0: as many as there are
 }
 
-// shifting is a server of which the first of six services goes, and another
+// shifting is a server whose first of six services is deleted, and another
 // comes, before each request.
 func shifting(requests int) []view {
 	out := make([]view, requests)
@@ -41,18 +41,18 @@ func TestListAll(t *testing.T) {
 		want  []string
 		fails bool
 	}{
-		"nothing is whole":                             {views: still()},
-		"one page":                                     {views: still(six...), want: six},
-		"pages, the last one shorter":                  {limit: 4, views: still(six...), want: six},
-		"pages, the last one full":                     {limit: 3, views: still(six...), want: six},
-		"one page with less than it reports":           {views: []view{{six[:5], 6}}, fails: true},
-		"one page with more than it reports":           {views: []view{{six, 5}}, fails: true},
-		"pages that end before the count":              {limit: 3, views: []view{{six, 7}}, fails: true},
-		"a name twice in the place of another":         {views: []view{{strings.Fields("a b c d e a"), 6}}, fails: true},
-		"a service goes between two pages":             {limit: 3, views: []view{{names: six}, {names: six[1:]}}, want: six[1:]},
-		"a service comes between two pages":            {limit: 3, views: []view{{names: six[1:]}, {names: six}}, want: six},
-		"one goes, one comes, and no page shows the d": {limit: 3, views: []view{{names: six}, {names: strings.Fields("b c d e f g")}}, want: strings.Fields("b c d e f g")},
-		"one goes and one comes before each page":      {limit: 3, views: shifting(40), fails: true},
+		"nothing is whole":                                  {views: still()},
+		"one page":                                          {views: still(six...), want: six},
+		"pages, the last one shorter":                       {limit: 4, views: still(six...), want: six},
+		"pages, the last one full":                          {limit: 3, views: still(six...), want: six},
+		"one page with less than it reports":                {views: []view{{six[:5], 6}}, fails: true},
+		"one page with more than it reports":                {views: []view{{six, 5}}, fails: true},
+		"pages that end before the count":                   {limit: 3, views: []view{{six, 7}}, fails: true},
+		"a name twice in the place of another":              {views: []view{{strings.Fields("a b c d e a"), 6}}, fails: true},
+		"a service is deleted between two pages":            {limit: 3, views: []view{{names: six}, {names: six[1:]}}, want: six[1:]},
+		"a service comes between two pages":                 {limit: 3, views: []view{{names: six[1:]}, {names: six}}, want: six},
+		"one is deleted, one is added, and d is on no page": {limit: 3, views: []view{{names: six}, {names: strings.Fields("b c d e f g")}}, want: strings.Fields("b c d e f g")},
+		"one is deleted and one added before each page":     {limit: 3, views: shifting(40), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,7 +36,7 @@ func TestDigest(t *testing.T) {
 	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
 	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
 	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
-	inVirtualTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a private node is refused to other users, and not absent", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		write(t, target(t, client, private), creation(ours(0, 0, 0)))
@@ -48,7 +48,7 @@ func TestDigest(t *testing.T) {
 		if err := target(t, others).Write(t.Context(), creation(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
 			t.Errorf("Write to a private group by another user = %v, want a refusal", err)
 		}
-		write(t, target(t, others), creation(ours(1, 0, 0))) // beside it all is open
+		write(t, target(t, others), creation(ours(1, 0, 0))) // everything next to it is open
 	})
 	inVirtualTime(t, "every connection authenticates before anything else", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
@@ -118,13 +118,13 @@ func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 		tune func(*zookeeper.TargetOptions)
 		want string
 	}{
-		"no owner":              {func(o *zookeeper.TargetOptions) { o.Owner = "" }, "an owner"},
-		"an owner of dots":      {func(o *zookeeper.TargetOptions) { o.Owner = ".." }, "owner: refused"},
-		"no layout":             {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
-		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime must be persistent or session (got "long")`},
-		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl must be open, read-only or private (got "all")`},
-		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "requires user"},
-		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{fixedLayout{}} }, `layout "/a/b"`},
+		"no owner":               {func(o *zookeeper.TargetOptions) { o.Owner = "" }, "an owner"},
+		"an owner of dots":       {func(o *zookeeper.TargetOptions) { o.Owner = ".." }, "owner: refused"},
+		"no layout":              {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
+		"an unknown lifetime":    {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime must be persistent or session (got "long")`},
+		"an unknown access":      {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl must be open, read-only or private (got "all")`},
+		"private without a user": {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "requires user"},
+		"a layout without star":  {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{fixedLayout{}} }, `layout "/a/b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +262,7 @@ func TestRecords_Denied(t *testing.T) {
 	texts := map[string]string{"a": "text of a", "b": "text of b", "c": "text of c", "d": strings.Repeat("x", zookeeper.DataLimit), "none": ""}
 	var refused registry.Refused
 	if err := target.Record(t.Context(), "decisions", texts); !errors.As(err, &refused) || !refused.Has("d") || len(refused) != 1 {
-		t.Errorf("Record with a text as large as the limit = %v, want that alone refused", err)
+		t.Errorf("Record with a text as large as the limit = %v, want only that one refused", err)
 	}
 	for _, again := range []map[string]string{{"a": "next", "b": "next", "d": "next"}, {"a": "text of a", "b": "text of b"}, {"a": "text of a", "d": ""}} {
 		must(t, target.Record(t.Context(), "decisions", again))

@@ -89,7 +89,7 @@ func TestAdmit(t *testing.T) {
 		must(t, tg.Admit(t.Context()))
 		must(t, tg.Write(t.Context(), creation(ours(0, 0, 0))))
 	})
-	inVirtualTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "another session of this process is not another process, although the system cannot tell", func(t *testing.T, server *zkfake.Server) {
 		before, client := session(t, server), dial(t, server)
 		defer before.Close()
 		defer client.Close()
@@ -99,7 +99,7 @@ func TestAdmit(t *testing.T) {
 			o.Ours = func(session int64) bool { return session == before.State().Session }
 		}).Admit(t.Context()))
 		if time.Since(began) > 0 {
-			t.Error("Admit beside a session of this process waited, want no wait")
+			t.Error("Admit next to a session of this process waited, want no wait")
 		}
 	})
 	inVirtualTime(t, "leases may allow it", func(t *testing.T, server *zkfake.Server) {
@@ -153,10 +153,10 @@ func TestAdmit_KilledLocalProcess(t *testing.T) {
 		t.Skip("this system has no /proc/self/ns/pid, by which a process of it is identified")
 	}
 	for name, change := range map[string]map[string]any{
-		"an ended process": {"process": endedProcess(t)},
-		"its number is ours by now, as in a container": {"started": "1"},
-		"its number is another's by now":               {"process": os.Getppid(), "started": "1"},
-		"our own, of a session before":                 {},
+		"an ended process":                          {"process": endedProcess(t)},
+		"its number is now ours, as in a container": {"started": "1"},
+		"its number is now that of another process": {"process": os.Getppid(), "started": "1"},
+		"our own, of a session before":              {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +196,7 @@ func TestAdmit_SharedHostName(t *testing.T) {
 			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 			tg := target(t, client)
 			if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-				t.Errorf("Admit beside another process of the host name = %v, want ErrDuplicateProcess", err)
+				t.Errorf("Admit next to another process of the host name = %v, want ErrDuplicateProcess", err)
 			}
 			if who, err := tg.Alive(t.Context(), owner); err != nil || who == "" { // as purge, adopt and release ask
 				t.Errorf("Alive = %q, %v, want a process", who, err)
@@ -227,7 +227,7 @@ func TestAdmit_OneReplicaAndTwo(t *testing.T) {
 		synctest.Wait()
 		return func() { cancel(); <-ended; client.Close() }
 	}
-	inVirtualTime(t, "one with a lease is refused beside one without, with the remedy", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a process with a lease is refused next to one without, with the remedy", func(t *testing.T, server *zkfake.Server) {
 		data := aliveText(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -250,7 +250,7 @@ func TestAdmit_OneReplicaAndTwo(t *testing.T) {
 		time.AfterFunc(8*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client, leased).Admit(t.Context()))
 	})
-	inVirtualTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a process without a lease is refused next to replicas", func(t *testing.T, server *zkfake.Server) {
 		data := aliveText(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -271,7 +271,7 @@ func TestAdmit_OneReplicaAndTwo(t *testing.T) {
 		})
 		tg := target(t, client)
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-			t.Errorf("Admit beside the next replica = %v, want ErrDuplicateProcess", err)
+			t.Errorf("Admit next to the next replica = %v, want ErrDuplicateProcess", err)
 		}
 		server.Expire(other.State().Session)
 		must(t, tg.Admit(t.Context()))
@@ -287,7 +287,7 @@ func TestAdmit_OneReplicaAndTwo(t *testing.T) {
 }
 
 // TestAdmit_NewLeader shows that a process which was
-// killed is no duplicate, although its session outlives its timeout.
+// killed is not a duplicate, although its session outlives its timeout.
 func TestAdmit_NewLeader(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zkfake.Server) {
@@ -305,7 +305,7 @@ func TestAdmit_NewLeader(t *testing.T) {
 // its context for another that waits for the other process.
 func TestAdmit_WriteTimeout(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "next to a start that waits", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -361,7 +361,7 @@ func TestAdmit_ChangedOwner(t *testing.T) {
 			if tt.want != nil && (!strings.Contains(err.Error(), "adopt --from shop") || tg.Write(t.Context(), creation(ours(1, 0, 0))) == nil) {
 				t.Errorf("Admit = %v and a Write was applied, want an error with the command adopt, and no Write", err)
 			}
-			if tt.want != nil { // a person decides, as adopt and release do it
+			if tt.want != nil { // an operator decides by adopt or release
 				must(t, server.Put("/xds-bridge/shpo/bridges", []byte(same)))
 				if err := tg.Admit(t.Context()); !errors.Is(err, tt.want) {
 					t.Errorf("Admit while entries of the predecessor are adopted = %v, want %v", err, tt.want)
@@ -374,18 +374,18 @@ func TestAdmit_ChangedOwner(t *testing.T) {
 	}
 }
 
-// TestAdmit_StaleRecord shows that a record alone refuses no
+// TestAdmit_StaleBridges shows that the list of bridges alone refuses no
 // owner: a user who may write to the registry can create one for any bridge.
-func TestAdmit_StaleRecord(t *testing.T) {
+func TestAdmit_StaleBridges(t *testing.T) {
 	t.Parallel()
 	const same = "mesh-to-zk from mesh into /test"
 	for name, tt := range map[string]struct {
-		nodes []string // beside the record
+		nodes []string // next to the list
 		want  error
 	}{
-		"alone":                   {nil, nil},
-		"beside a ledger":         {[]string{"ledger"}, zookeeper.ErrOwner},
-		"beside entries that end": {[]string{"session"}, zookeeper.ErrOwner},
+		"alone":                     {nil, nil},
+		"next to a ledger":          {[]string{"ledger"}, zookeeper.ErrOwner},
+		"next to ephemeral entries": {[]string{"session"}, zookeeper.ErrOwner},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

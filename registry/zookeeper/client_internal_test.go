@@ -36,7 +36,7 @@ func TestClient_EndedTargets(t *testing.T) {
 	}
 }
 
-// pathLayout is a layout that has a path alone.
+// pathLayout is a layout that only has a path.
 type pathLayout struct{ Layout }
 
 func (pathLayout) Parents() string { return "/test/*" }

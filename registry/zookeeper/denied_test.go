@@ -18,7 +18,7 @@ func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
 	path, data := pathOf(t, layout{data: true}, e)
 	must(t, server.Put(path, data))
-	must(t, server.SetACL(path, nobody))
+	must(t, server.SetACL(path, deniedToUs))
 }
 
 // TestTarget_DeniedNode: providers share a parent with the
@@ -32,7 +32,7 @@ func TestTarget_DeniedNode(t *testing.T) {
 			deny(t, server, theirs(1, 9, 1))
 			held := read(t, to, groupN(1))
 			if len(held) != 2 || held[0].Owner != "" || held[1].Entry != ours(1, 1, 1) {
-				t.Fatalf("Read beside a denied node = %+v, want it without an owner, and ours", held)
+				t.Fatalf("Read next to a denied node = %+v, want it without an owner, and ours", held)
 			}
 			write(t, to, registry.Change{
 				Group: groupN(1), Put: []registry.Write{{New: ours(1, 2, 1)}}, Delete: held[1:], Want: []registry.Entry{ours(1, 2, 1)},
@@ -41,7 +41,7 @@ func TestTarget_DeniedNode(t *testing.T) {
 				t.Errorf("Read after the change = %+v, want the denied node and %v", held, ours(1, 2, 1))
 			}
 		},
-		"an entry of ours that would have its name is refused": func(t *testing.T, server *zkfake.Server) {
+		"our entry of the same name is refused": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withData)
 			deny(t, server, theirs(1, 9, 1))
 			err := to.Write(t.Context(), creation(ours(1, 1, 1), ours(1, 9, 1)))
@@ -68,24 +68,24 @@ func TestTarget_DeniedNode(t *testing.T) {
 		},
 		"its format does not matter to an exclusive layout": func(t *testing.T, server *zkfake.Server) {
 			must(t, server.Put("/services/shop/10.0.0.9:1", nil))
-			must(t, server.SetACL("/services/shop/10.0.0.9:1", nobody))
+			must(t, server.SetACL("/services/shop/10.0.0.9:1", deniedToUs))
 			to, want := target(t, dial(t, server), withApplications(t)), shop(t, 1, "10.0.0.1")
 			write(t, to, changeTo(nil, want)) // which looks for itself
 			held, want := owned(read(t, to, want[0].Group)), shop(t, 1, "10.0.0.1", "10.0.0.2")
 			write(t, to, changeTo(held, want))
 			if held := owned(read(t, to, want[0].Group)); len(held) != len(want) {
-				t.Errorf("Read beside a denied node = %+v, want %d entries of ours", held, len(want))
+				t.Errorf("Read next to a denied node = %+v, want %d of our entries", held, len(want))
 			}
 		},
 		"only the element of a denied list is refused": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withApplications(t))
 			must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
-			must(t, server.SetACL("/dubbo/mapping/api.A", nobody))
+			must(t, server.SetACL("/dubbo/mapping/api.A", deniedToUs))
 			want := shop(t, 1, "10.0.0.1")
 			err := to.Write(t.Context(), changeTo(nil, want))
 			var refused registry.Refused
 			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("#mapping/api.A") {
-				t.Errorf("Write beside a denied list = %v, want its element refused", err)
+				t.Errorf("Write next to a denied list = %v, want its element refused", err)
 			}
 			if held := read(t, to, want[0].Group); len(held) != len(want)-1 {
 				t.Errorf("Read after the write = %+v, want %d entries", held, len(want)-1)
@@ -98,7 +98,7 @@ func TestTarget_DeniedNode(t *testing.T) {
 			name, _, err := cloud.Node(registry.Entry{Group: g, Key: "10.0.0.9:1", Value: "{}"})
 			must(t, err)
 			must(t, server.Put("/spring/orders/"+name, nil))
-			must(t, server.SetACL("/spring/orders/"+name, nobody))
+			must(t, server.SetACL("/spring/orders/"+name, deniedToUs))
 			to := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{cloud} })
 			if held := read(t, to, g); len(held) != 1 || held[0].Key != "10.0.0.9:1" || held[0].Owner != "" {
 				t.Errorf("Read of a denied node = %+v, want its key without an owner", held)

@@ -43,7 +43,7 @@ func TestFence_OlderTerm(t *testing.T) {
 	if got := read(t, next, groupN(0)); len(got) != 2 || got[0].Entry != ours(0, 1, 0) || got[1].Entry != ours(0, 3, 0) {
 		t.Errorf("Read = %v, want the entries 1 and 3", got)
 	}
-	before.Term = 9 // it comes to lead once more
+	before.Term = 9 // it leads again
 	must(t, old.Write(t.Context(), creation(ours(0, 4, 0))))
 	if err := next.Write(t.Context(), creation(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
 		t.Errorf("Write of the second after the first leads again = %v, want ErrFenced", err)
@@ -110,7 +110,7 @@ func TestFence(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("another term of ours is raised too, though nobody came in between", func(t *testing.T) {
+	t.Run("another term of the same process is raised as well", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
@@ -139,7 +139,7 @@ func TestFence(t *testing.T) {
 			t.Errorf("fence = %q, want 5 a", n.Data)
 		}
 	})
-	t.Run("what is no term is left alone", func(t *testing.T) {
+	t.Run("a content that is not a term is kept", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("mine")))

@@ -122,7 +122,7 @@ func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 			}
 		}
 		must(t, s.Put("/services/orders/7d", fmt.Appendf(nil, springNode, 6)))
-		must(t, s.Put("/services/10.0.0.7:1/10.0.0.8:1", nil)) // a plain service beside Spring's
+		must(t, s.Put("/services/10.0.0.7:1/10.0.0.8:1", nil)) // a plain service next to those of Spring Cloud
 		s.Delete("/web/10.0.0.4:80")
 		later(time.Second)
 		want = "dubbo-interface:/dubbo/providers:api.A:: 10.0.0.1:20880\n" +
@@ -136,9 +136,9 @@ func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 	})
 }
 
-// TestExclusive_ForeignFormat: one node of ours in a parent of
+// TestExclusive_ForeignFormat: one of our nodes in a parent of
 // Dubbo's application-level discovery would keep its consumers from starting.
-// Entries of ours there may still be deleted.
+// Our entries there may still be deleted.
 func TestExclusive_ForeignFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -162,7 +162,7 @@ func TestExclusive_ForeignFormat(t *testing.T) {
 		more.Key = "10.0.0.2:80"
 		err = spring.Write(t.Context(), creation(more))
 		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "org.apache.dubbo") {
-			t.Errorf("Write beside a node of another format = %v, want a refusal that names the format", err)
+			t.Errorf("Write next to a node of another format = %v, want a refusal that names the format", err)
 		}
 		ours := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Owner != "" })
 		write(t, spring, registry.Change{Group: g, Delete: held[ours : ours+1]})
@@ -196,7 +196,7 @@ func TestNamed_ForeignData(t *testing.T) {
 				}
 			}
 		}
-		if n := s.Count(zkfake.OpGetData) - before; n > 2 { // whether entries of ours may be ephemeral
+		if n := s.Count(zkfake.OpGetData) - before; n > 2 { // whether our entries may be ephemeral
 			t.Errorf("nodes read = %d, want 2 at most", n)
 		}
 	})

@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("paths after Check = %q, want none", left)
 		}
 	})
-	inVirtualTime(t, "what was there before stays", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "existing nodes stay", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		for _, there := range []string{"/xds-bridge", "/xds-bridge/id", "/xds-bridge/shop"} {
@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	})
-	inVirtualTime(t, "what may be created and not deleted is no error", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a node that may be created and not deleted is not an error", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.SetACL("/", zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check = %+v, paths %q, want no error and /xds-bridge", report, left)
 		}
 	})
-	inVirtualTime(t, "what is denied is reported", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "denied rights are reported", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))

@@ -67,7 +67,7 @@ func TestInterest_DeletedRoot(t *testing.T) {
 }
 
 // TestInterest_MissingRoot: consumers may start in an ensemble
-// in which nobody has registered anything, not even the root.
+// in which no provider has registered, so that even the root is missing.
 func TestInterest_MissingRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

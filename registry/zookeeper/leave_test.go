@@ -70,7 +70,7 @@ func TestLeave(t *testing.T) {
 				}
 				if l.data {
 					if err := our.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
-						t.Errorf("Write of what is not the other's any more = %v, want ErrConflict", err)
+						t.Errorf("Write over an entry that changed its owner = %v, want ErrConflict", err)
 					}
 				}
 				stays := held[i]

@@ -79,7 +79,7 @@ func TestWrite_ConcurrentChange(t *testing.T) {
 	} {
 		for how, meddle := range map[string]func(*zkfake.Server, string) error{
 			"its data was changed": func(s *zkfake.Server, path string) error { return s.Put(path, []byte("another's")) },
-			"it was made anew, as a provider does that finds its node held by another": func(s *zkfake.Server, path string) error {
+			"it was created again, as by a provider whose node another session held": func(s *zkfake.Server, path string) error {
 				s.Delete(path)
 				return s.Put(path, []byte("another's")) // the first version of a node, as ours was
 			},

@@ -95,7 +95,7 @@ func TestMultiPath_RemovedElement(t *testing.T) {
 	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
 	c := changeTo(read(t, target, want[0].Group), want)
 	if len(c.Put) != 1 || c.Put[0].New.Key != "#mapping/api.A" {
-		t.Fatalf("change = %+v, want the element alone", c)
+		t.Fatalf("change = %+v, want only the element", c)
 	}
 	write(t, target, c)
 	if n, _ := server.Get("/dubbo/mapping/api.A"); string(n.Data) != "other,shop" {
@@ -129,7 +129,7 @@ func TestExclusive_ConcurrentFormat(t *testing.T) {
 	}
 }
 
-// askerFunc is an Asker of which each answer is one document's alone.
+// askerFunc is an Asker whose answers belong to one document each.
 type askerFunc func(ctx context.Context, ref metadata.Ref) (string, error)
 
 func (a askerFunc) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
@@ -273,12 +273,12 @@ func TestSource_UnresponsiveProvider(t *testing.T) {
 
 func TestTarget_ListChanges(t *testing.T) {
 	for name, happens := range map[string]func(*zkfake.Server){
-		"a document goes":          func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
+		"a document is deleted":    func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
 		"dubbo-go's documents go":  func(s *zkfake.Server) { s.Delete("/dubbo/shop") },
-		"a list goes":              func(s *zkfake.Server) { s.Delete("/dubbo/mapping/api.A") },
+		"a list is deleted":        func(s *zkfake.Server) { s.Delete("/dubbo/mapping/api.A") },
 		"a name is removed":        func(s *zkfake.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
 		"all lists of names go":    func(s *zkfake.Server) { s.Delete("/dubbo/mapping") },
-		"everything goes":          func(s *zkfake.Server) { s.Delete("/dubbo"); s.Delete("/services") },
+		"everything is deleted":    func(s *zkfake.Server) { s.Delete("/dubbo"); s.Delete("/services") },
 		"another's document comes": func(s *zkfake.Server) { _ = s.Put("/dubbo/metadata/shop/r1", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {

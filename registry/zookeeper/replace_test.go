@@ -17,8 +17,8 @@ func withOverlap(o *zookeeper.TargetOptions) {
 	o.Layouts = []zookeeper.Layout{layout{replaces: metadata.Overlapping}}
 }
 
-// beside is a change of an entry that leaves the one before.
-func beside(old registry.Stored, next registry.Entry) registry.Change {
+// keeping is a change of an entry that keeps the old one.
+func keeping(old registry.Stored, next registry.Entry) registry.Change {
 	return registry.Change{
 		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, KeepOld: true}},
 		Want: registry.Sorted([]registry.Entry{old.Entry, next}),
@@ -34,7 +34,7 @@ func TestReplace_Overlapping(t *testing.T) {
 		server := serve(t)
 		tg := target(t, dial(t, server), append(tune, withOverlap)...)
 		write(t, tg, creation(ours(0, 0, 0)))
-		write(t, tg, beside(read(t, tg, groupN(0))[0], ours(0, 0, 1)))
+		write(t, tg, keeping(read(t, tg, groupN(0))[0], ours(0, 0, 1)))
 		return server, tg, read(t, tg, groupN(0))
 	}
 	finish := registry.Change{Group: groupN(0), Want: []registry.Entry{ours(0, 0, 1)}}
@@ -48,10 +48,10 @@ func TestReplace_Overlapping(t *testing.T) {
 		change.Delete = held[:1]
 		write(t, tg, change)
 		if got := read(t, tg, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
-			t.Errorf("Read = %v of nodes %q, want %v alone", got, server.Children(parentN(0)), ours(0, 0, 1))
+			t.Errorf("Read = %v of nodes %q, want only %v", got, server.Children(parentN(0)), ours(0, 0, 1))
 		}
 	})
-	t.Run("another process finds both, and what it wants not there twice", func(t *testing.T) {
+	t.Run("another process finds both, and writes nothing", func(t *testing.T) {
 		t.Parallel()
 		server, _, held := start(t)
 		if again := read(t, target(t, dial(t, server), withOverlap), groupN(0)); !slices.Equal(again, held) {
@@ -72,7 +72,7 @@ func TestReplace_Overlapping(t *testing.T) {
 			t.Errorf("nodes = %q, want the one before", names)
 		}
 	})
-	t.Run("a parent without room for both has the new one alone", func(t *testing.T) {
+	t.Run("a parent without room for both has only the new node", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		names := manyEntries(0, 0, 20)
@@ -112,7 +112,7 @@ func TestReplace_Overlapping(t *testing.T) {
 	})
 }
 
-// Kratos watches the names of the nodes alone.
+// Kratos only watches the names of the nodes.
 func TestReplace_Recreated(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
@@ -140,7 +140,7 @@ func TestReplace_Formats(t *testing.T) {
 	want := map[string]metadata.Replacement{"/dubbo/*/providers": metadata.Overlapping, "/microservices/*": metadata.Recreated}
 	for _, f := range allFormats(t) {
 		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Parents()] {
-			t.Errorf("%s: Replaces() is not %v, or it is no Layout (%v)", f.Parents(), want[f.Parents()], ok)
+			t.Errorf("%s: Replaces() is not %v, or it is not a Layout (%v)", f.Parents(), want[f.Parents()], ok)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v after %d changes, want one live entry and no change", held, server.Changes()-changes)
 		}
 	})
-	inVirtualTime(t, "a lost session is reported once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a lost session is reported once, and its entries are written again once", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
@@ -121,7 +121,7 @@ func TestConnection(t *testing.T) {
 		path, _ := pathOf(t, layout{}, ours(0, 0, 0))
 		server.Delete(path)
 		if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != ours(0, 1, 0) {
-			t.Errorf("Read = %v, want %v alone", held, ours(0, 1, 0))
+			t.Errorf("Read = %v, want only %v", held, ours(0, 1, 0))
 		}
 	})
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){

@@ -82,7 +82,7 @@ func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture, tun
 	}
 }
 
-// receiveLimit has room for everything in the suite but what is made too large.
+// receiveLimit has room for everything in the suite, except for entries that are meant to be too large.
 const receiveLimit = 16 << 10
 
 // neverAnswers is a provider that accepts a question and does not answer.
@@ -112,7 +112,7 @@ func oversize(t *testing.T, s *zkfake.Server, parent string) func() {
 // that permits it again.
 func denyNode(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
 	t.Helper()
-	must(t, s.SetACL(p, nobody))
+	must(t, s.SetACL(p, deniedToUs))
 	noticed()
 	return func() { must(t, s.SetACL(p, zkfake.WorldACL(zkfake.PermAll))) }
 }

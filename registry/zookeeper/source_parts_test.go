@@ -79,7 +79,7 @@ func unknowns(table *registry.Table) []string {
 	return slices.Sorted(maps.Keys(certainty(table).Unknown))
 }
 
-var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
+var deniedToUs = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
 // TestSource_SharedDocument: applications of one name under two roots may have one document,
 // which both wait for.
@@ -107,7 +107,7 @@ func TestSource_SharedDocument(t *testing.T) {
 func TestSource_DeniedRootOfPattern(t *testing.T) {
 	inVirtualTime(t, "denied", func(t *testing.T, s *zkfake.Server) {
 		registerSpring(t, s, "orders", 1)
-		must(t, s.SetACL("/spring", nobody))
+		must(t, s.SetACL("/spring", deniedToUs))
 		cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring", Service: "order*"})
 		must(t, err)
 		table := runFormats(t, s, func(o *zookeeper.SourceOptions) { o.Formats = []zookeeper.Format{cloud} })
@@ -148,7 +148,7 @@ func othersContinue(t *testing.T, s *zkfake.Server, table *registry.Table, faili
 func TestSource_DeniedPart(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server, table *registry.Table){
-		"a revision that is no name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a revision that is not a valid name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			registerInstance(t, s, "shop", "10.6.6.6", "..")
 			later(time.Minute)
 			if why := table.Skipped()["dubbo-application:/services/shop 10.6.6.6:1"]; !strings.Contains(why, "..") {
@@ -158,7 +158,7 @@ func TestSource_DeniedPart(t *testing.T) {
 		},
 		"a document that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/dubbo/metadata/secret/r1", report("secret", "r1")))
-			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
+			must(t, s.SetACL("/dubbo/metadata/secret/r1", deniedToUs))
 			registerInstance(t, s, "secret", "10.6.6.6", "r1")
 			othersContinue(t, s, table, "/services/secret")
 			if err := certainty(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
@@ -173,7 +173,7 @@ func TestSource_DeniedPart(t *testing.T) {
 		"a document that is late, of which the provider runs": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
 			registerInstance(t, s, "shop", "10.0.0.2", "r2")
-			later(6 * time.Minute) // all is read anew meanwhile
+			later(6 * time.Minute) // meanwhile everything is read again
 			if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
 				t.Errorf("Of(api.shop) = %v, want the path and since when it is tried", err)
 			}
@@ -191,7 +191,7 @@ func TestSource_DeniedPart(t *testing.T) {
 		},
 		"a new revision of a provider that can never be had": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
-			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
+			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // no provider is asked
 			for range 3 {
 				othersContinue(t, s, table, "/services/shop")
 				if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "providers are not called here") {
@@ -204,7 +204,7 @@ func TestSource_DeniedPart(t *testing.T) {
 				t.Errorf("over a new connection: row = %+v, %v, want it kept and unknown", table.Get(shop), certainty(table).Of(shop))
 			}
 			must(t, s.Put("/services/never/10.0.0.7:1", []byte(strings.ReplaceAll(localInstance("10.0.0.7"), "shop", "never"))))
-			othersContinue(t, s, table, "/services/shop") // what was never seen is left out
+			othersContinue(t, s, table, "/services/shop") // services that were never seen are left out
 			registerInstance(t, s, "shop", "10.0.0.1", "r1")
 			later(time.Minute)
 			if got := unknowns(table); len(got) > 0 {
@@ -212,7 +212,7 @@ func TestSource_DeniedPart(t *testing.T) {
 			}
 		},
 		"a root that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			must(t, s.SetACL("/spring", nobody))
+			must(t, s.SetACL("/spring", deniedToUs))
 			registerSpring(t, s, "cart", 3)
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if certainty(table).Of("spring-cloud:/spring/cart") == nil {
@@ -226,7 +226,7 @@ func TestSource_DeniedPart(t *testing.T) {
 			}
 		},
 		"a root that is denied from the start of a connection": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			must(t, s.SetACL("/spring", nobody))
+			must(t, s.SetACL("/spring", deniedToUs))
 			s.DropConnections()
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
@@ -272,7 +272,7 @@ func TestSource_DeniedPart(t *testing.T) {
 				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
-		"a root that went, as container nodes do": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a root that was deleted like a container node": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			s.Delete("/spring/orders/u1")
 			s.Delete("/spring/orders/u2")
 			later(time.Minute)
@@ -286,7 +286,7 @@ func TestSource_DeniedPart(t *testing.T) {
 				t.Errorf("rows = %v, unknown %v, want 1 endpoint of orders and none unknown", rows, k.Unknown)
 			}
 		},
-		"a root that went at once": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a root that was deleted at once": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			s.Delete("/spring")
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
@@ -313,7 +313,7 @@ func TestSource_DeniedPart(t *testing.T) {
 		},
 		"a node that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/spring/orders/u7", nil))
-			must(t, s.SetACL("/spring/orders/u7", nobody))
+			must(t, s.SetACL("/spring/orders/u7", deniedToUs))
 			registerSpring(t, s, "orders", 3)
 			othersContinue(t, s, table, "spring-cloud:/spring/orders")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 3 {
@@ -329,7 +329,7 @@ func TestSource_DeniedPart(t *testing.T) {
 		"a denied parent that was deleted without a connection": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			later(time.Second)
-			must(t, s.SetACL(providers("api.A"), nobody))
+			must(t, s.SetACL(providers("api.A"), deniedToUs))
 			register(t, s, "api.A", "10.0.0.9:1")
 			later(time.Minute)
 			if k := certainty(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
@@ -371,7 +371,7 @@ func TestSource_UnresponsiveProviders(t *testing.T) {
 		registerApplication(t, s, "shop", "10.0.0.1", "r1")
 		began := time.Now()
 		table := runFormats(t, s, func(o *zookeeper.SourceOptions) {
-			o.Asker = askerFunc(func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
+			o.Asker = askerFunc(func(ctx context.Context, _ metadata.Ref) (string, error) { // like an address that drops packets
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
 				<-ctx.Done()

@@ -108,7 +108,7 @@ func later(d time.Duration) {
 
 func TestSource(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server){
-		"what is registered is reported, once all of it was read": func(t *testing.T, s *zkfake.Server) {
+		"registered services are reported after everything was read": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
 			table := runSource(t, s)
@@ -316,7 +316,7 @@ func TestSource(t *testing.T) {
 			later(3 * time.Second)
 			wantReported(t, table, "api.A=10.0.0.1:1")
 		},
-		"one node that is no provider costs that node": func(t *testing.T, s *zkfake.Server) {
+		"a node that is not a provider affects only itself": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			must(t, s.Put(providers("api.A")+"/%7B%22id%22%3A1%7D", nil))

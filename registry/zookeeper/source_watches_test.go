@@ -105,14 +105,14 @@ func TestSource_RequestsOfChange(t *testing.T) {
 		later(time.Minute)
 		for what, change := range map[string]func(){
 			"a node that came":    func() { registerApplication(t, s, "shop", "10.9.9.9", "r1") },
-			"a node that went":    func() { s.Delete("/services/shop/10.0.0.7:1") },
+			"a deleted node":      func() { s.Delete("/services/shop/10.0.0.7:1") },
 			"a node that changed": func() { registerApplication(t, s, "shop", "10.0.0.8", "r1") },
 		} {
 			before := requests(s)
 			change()
 			later(time.Second)
 			if got := requests(s) - before; got > 3 {
-				t.Errorf("requests of %s beside %d = %d, want 3 at most", what, n, got)
+				t.Errorf("requests of %s for %d nodes = %d, want 3 at most", what, n, got)
 			}
 		}
 		if row := table.Get("dubbo-application:/services/shop/providers:api.shop::"); len(row.Endpoints) != n {

@@ -22,7 +22,7 @@ func TestTarget_Changes(t *testing.T) {
 		happens func(t *testing.T, s *zkfake.Server, write func(registry.Change))
 		want    []registry.Group
 	}{
-		"a write of ours": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zkfake.Server, write func(registry.Change)) {
+		"our write": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zkfake.Server, write func(registry.Change)) {
 			write(creation(ours(0, 2, 0)))
 		}},
 		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
@@ -67,7 +67,7 @@ func TestTarget_Changes(t *testing.T) {
 					t.Fatalf("Changes() = %v before a change, want none", got)
 				}
 				c.happens(t, s, write)
-				time.Sleep(time.Minute) // a session that is lost is begun anew
+				time.Sleep(time.Minute) // another session replaces the lost one
 				if got := target.Changes(); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("Changes() = %v, want %v", got, c.want)
 				}
@@ -75,7 +75,7 @@ func TestTarget_Changes(t *testing.T) {
 					_ = watch(t, target, group)
 				}
 				if got := target.Changes(); got != nil {
-					t.Errorf("Changes() = %v once more, want none", got)
+					t.Errorf("Changes() = %v again, want none", got)
 				}
 			})
 		})
@@ -178,7 +178,7 @@ func TestTarget_WatchesAgain(t *testing.T) {
 	})
 }
 
-// TestTarget_WatchesUnread has the connection for watches lost while nobody reads a group,
+// TestTarget_WatchesUnread has the connection for watches lost while no group is read,
 // as of a standby.
 func TestTarget_WatchesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

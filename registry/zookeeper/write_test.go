@@ -208,7 +208,7 @@ func TestWrite_KeepsParents(t *testing.T) {
 
 func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 	t.Parallel()
-	t.Run("ours beside a foreign node has the same key, and goes alone", func(t *testing.T) {
+	t.Run("our node next to a foreign node has the same key, and is deleted alone", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
@@ -225,7 +225,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 			t.Errorf("nodes = %q, want the foreign one", names)
 		}
 	})
-	t.Run("of two of ours the desired one stays", func(t *testing.T) {
+	t.Run("of our two nodes the desired one stays", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
@@ -239,10 +239,10 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		}
 		write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[i]}}})
 		if got := read(t, target, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
-			t.Errorf("Read = %v, want %v alone", got, ours(0, 0, 1))
+			t.Errorf("Read = %v, want only %v", got, ours(0, 0, 1))
 		}
 	})
-	t.Run("a node of ours under a strange name is an orphan and can be deleted", func(t *testing.T) {
+	t.Run("our node with a strange name is an orphan, and can be deleted", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
@@ -250,7 +250,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		must(t, server.Put(strange, nil))
 		held := read(t, target, groupN(0))
 		if len(held) != 1 || held[0].Key[0] != '/' || held[0].Owner != metadata.NewMark(owner, "").Owner {
-			t.Fatalf("Read = %v, want one of ours under its name", held)
+			t.Fatalf("Read = %v, want our entry under the name of the node", held)
 		}
 		write(t, target, registry.Change{Group: groupN(0), Delete: held})
 		if names := server.Children(parentN(0)); len(names) != 0 {
@@ -266,12 +266,12 @@ func TestWrite_Foreign(t *testing.T) {
 	must(t, server.Put(parentN(0)+"/garbage \u202e", []byte("not of this format")))
 	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
 	must(t, server.Put(path, []byte(theirs(0, 0, 0).Value)))
-	t.Run("what is not ours is not overwritten by a blind create", func(t *testing.T) {
+	t.Run("a foreign node is not overwritten by a blind create", func(t *testing.T) {
 		if err := target.Write(t.Context(), creation(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
 			t.Errorf("Write = %v, want ErrConflict", err)
 		}
 	})
-	t.Run("a node that another has put in the place of ours is not deleted", func(t *testing.T) {
+	t.Run("a node that another process created instead of ours is not deleted", func(t *testing.T) {
 		write(t, target, creation(ours(0, 1, 0)))
 		held := read(t, target, groupN(0))
 		i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Entry == ours(0, 1, 0) })
@@ -306,7 +306,7 @@ func TestWrite_Limits(t *testing.T) {
 	if size > limit || size < limit*9/10 || last != float64(size)/limit {
 		t.Errorf("size = %d of %d with %d names, Usage %v, want both within the limit and equal", size, limit, len(names), last)
 	}
-	t.Run("a full parent accepts replacements, and deletes nothing beside a new entry that it refuses", func(t *testing.T) {
+	t.Run("a full parent accepts replacements, and deletes nothing if it refuses a new entry", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		old := held[0]
 		i := slices.IndexFunc(manyEntries(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
@@ -314,20 +314,20 @@ func TestWrite_Limits(t *testing.T) {
 		change.Delete = held[1:11]
 		change.Put = append(change.Put, registry.Write{New: ours(0, i, 1), Old: &old})
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
-			t.Fatalf("Write = %v, want a refusal of the rest", err)
+			t.Fatalf("Write = %v, want a refusal of the others", err)
 		}
 		after := read(t, tg, groupN(0))
 		has := func(e registry.Entry) bool {
 			return slices.ContainsFunc(after, func(h registry.Stored) bool { return h.Entry == e })
 		}
 		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last > 1 {
-			t.Errorf("Read = %d entries, %d before, Usage %v, want the replacement, and no deletion beside a refused entry", len(after), len(held), last)
+			t.Errorf("Read = %d entries, %d before, Usage %v, want the replacement, and no deletion with a refused entry", len(after), len(held), last)
 		}
 		change.Put, change.Want = nil, nil
 		must(t, tg.Write(t.Context(), change))
 		change = creation(manyEntries(0, 300, 350)...)
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
-			t.Fatalf("Write = %v, want a refusal of the rest", err)
+			t.Fatalf("Write = %v, want a refusal of the others", err)
 		}
 		after = read(t, tg, groupN(0))
 		if has(held[1].Entry) || !has(ours(0, 300, 0)) || last > 1 {
@@ -348,7 +348,7 @@ func TestWrite_Limits(t *testing.T) {
 			t.Errorf("Write = %v after %d, %d names, Usage %v, want a refusal of the last at a full parent", err, wrote, len(names), last)
 		}
 	})
-	t.Run("a node that is too large fails alone", func(t *testing.T) {
+	t.Run("a node that is too large affects only itself", func(t *testing.T) {
 		large := ours(1, 0, 0)
 		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
 		err := target(t, dial(t, server), withData).Write(t.Context(), creation(large, ours(1, 1, 0)))
@@ -388,7 +388,7 @@ func TestWrite_DeniedAccess(t *testing.T) {
 }
 
 // TestWrite_RefusedKeys shows that an entry is named if the server refuses an
-// operation of it, and that the rest of the change is written.
+// operation of it, and that the remaining change is written.
 func TestWrite_RefusedKeys(t *testing.T) {
 	t.Parallel()
 	world := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, registry.Change) {
@@ -438,10 +438,10 @@ func TestWrite_RefusedKeys(t *testing.T) {
 			t.Errorf("transactions = %d, want 2 at most", n)
 		}
 	})
-	t.Run("a node whose ACL does not let us fails alone", func(t *testing.T) {
+	t.Run("a node whose ACL denies the write affects only itself", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t, withData)
-		for i := range 20 { // more than a transaction is put together anew for other reasons
+		for i := range 20 { // more often than a transaction is built again for other reasons
 			path, _ := pathOf(t, layout{data: true}, change.Put[150+i].New)
 			must(t, server.SetACL(path, zkfake.WorldACL(zkfake.PermRead)))
 		}
