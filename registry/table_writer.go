@@ -11,8 +11,8 @@ import (
 //
 //  1. Report marks the scopes that are unknown, and what is skipped.
 //  2. Apply adds, replaces and removes the rows. Replace does so after a full read.
-//  3. Both then mark the scopes as known that are no longer reported as unknown,
-//  4. and answer the names that Answer was called with.
+//  3. Apply and Replace then mark the scopes as known that a later report omitted.
+//  4. Last, they answer the names that were passed to Answer.
 //
 // Only the goroutine of the source uses it.
 type TableWriter struct {

@@ -19,7 +19,7 @@ type MultiPath interface {
 	Config(entry registry.Entry) (at metadata.NacosConfig, element string)
 
 	// Elements returns the elements of lists that belong to an entry, as entries. They are
-	// ours as long as the entry.
+	// ours as long as the entry exists.
 	Elements(entry registry.Entry) []registry.Entry
 }
 

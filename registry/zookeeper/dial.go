@@ -209,10 +209,10 @@ func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, err
 // paceReset is the duration of a connection that resets its pace.
 const paceReset = 10 * time.Second
 
-// A pace limits the rate of connections. The library pauses only if no server is reachable,
-// so that all clients would call a server without end that closes each connection. If a
-// connection follows another one too soon, it waits, each time twice as long. A failed dial
-// does not count, so that nothing waits after an outage.
+// A pace limits the rate of connections. The library pauses only if no server is reachable.
+// Without a pace, all clients would reconnect at once to a server that closes each
+// connection. A connection that follows another one too soon waits, each time twice as
+// long. A failed dial does not count, so that nothing waits after an outage.
 type pace struct {
 	last  time.Time
 	count int // of connections in a row, each soon after the last one

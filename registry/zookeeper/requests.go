@@ -97,8 +97,8 @@ func (c conn) operation(op any) any {
 	}
 }
 
-// createRoot creates the chroot. It reports whether it did, so that a request that failed
-// may succeed now.
+// createRoot creates the chroot if it is missing. It reports whether it did: then a request
+// that failed before may succeed.
 func (c conn) createRoot() bool {
 	if exists, _, err := c.Exists(c.root); exists || err != nil {
 		return false

@@ -140,7 +140,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 }
 
 const (
-	collectTime    = 10 * time.Millisecond // in which changes after a change are collected
+	collectTime    = 10 * time.Millisecond // wait after a change for further changes
 	verifyInterval = 5 * time.Minute       // of full reads without a change
 
 	retryInterval     = 15 * time.Second // between attempts after a refusal

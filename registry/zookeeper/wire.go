@@ -38,8 +38,8 @@ type wire struct {
 	timeout atomic.Int32 // of the session, in milliseconds
 	zxid    atomic.Int64 // of the server, in the last answer that had one
 
-	// Owned by the library's goroutine that writes. The one that reads uses seen after the
-	// connect request was sent.
+	// Owned by the library's goroutine that writes. Its goroutine that reads uses seen, once
+	// the connect request was sent.
 	unsent []byte // credentials to be sent before the next request
 	seen   int64  // the last transaction of the session, by the connect request
 

@@ -225,8 +225,8 @@ func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (
 	return u, err
 }
 
-// replacesNothing reports whether an entry replaces no node: there is none, or the node
-// stays that another owner leaves.
+// replacesNothing reports whether an entry replaces no node: there is none, or it belongs to
+// another owner, which will delete it.
 func (w *writer) replacesNothing(put registry.Write) bool {
 	return put.Old == nil || put.Old.Leaving && w.layout.Replaces() == metadata.Overlapping
 }
