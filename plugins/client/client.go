@@ -49,7 +49,8 @@ func New(b Backend, o Options) (*Client, error) {
 		return nil, errors.New("client: the backend has neither a source nor a publisher")
 	}
 	if o.StateAge < 0 {
-		return nil, fmt.Errorf("client: StateAge must not be negative (got %s); leave StateFile empty for no state file", o.StateAge)
+		return nil, fmt.Errorf("client: StateAge must not be negative (got %s); leave StateFile empty for no state file",
+			o.StateAge)
 	}
 	if b.used != nil && b.used.Swap(true) {
 		return nil, fmt.Errorf("client: %s: the backend already has a client; make another backend", b.Kind)

@@ -75,8 +75,8 @@ func (x *index) drain() {
 	}
 }
 
-// renewDoubts doubts what is known from before an outage, or from before the registry became
-// unable to report it, for example while the parent of all services was deleted.
+// renewDoubts doubts the endpoints that are known from before an outage. It also doubts those from
+// before the registry became unable to report them, as while the parent of all services is missing.
 func (x *index) renewDoubts(d registry.Delta, back bool) {
 	switch {
 	case d.Stale != nil:

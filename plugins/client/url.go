@@ -66,7 +66,8 @@ func backendOf(text string, o Options, kinds []Kind) (Backend, error) {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
 	if strings.Contains(servers, "@") {
-		return Backend{}, fmt.Errorf("registry %s: servers: must be host:port; set a user and the file of its password as parameters",
+		return Backend{}, fmt.Errorf("registry %s: servers: must be host:port; "+
+			"set a user and the file of its password as parameters",
 			naming.Quote(scheme))
 	}
 	name, secure := strings.CutSuffix(scheme, "+tls")

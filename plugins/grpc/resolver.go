@@ -39,7 +39,8 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 		return nil, errors.New(Scheme + ": the target has no name; want " + Scheme + ":///name")
 	}
 	if at := target.URL.Host; at != "" {
-		return nil, fmt.Errorf("%s: the target must not have an authority (got %q), the client is the registry; want %s:///%s", Scheme, at, Scheme, name)
+		return nil, fmt.Errorf("%s: the target must not have an authority (got %q), the client is the registry; want %s:///%s",
+			Scheme, at, Scheme, name)
 	}
 	q, err := client.ParseQuery(name)
 	if err != nil {
@@ -113,7 +114,9 @@ func (g *group) awaits(host, subset string) bool {
 	if g == nil || g.all.Load() == nil {
 		return false
 	}
-	return slices.ContainsFunc(*g.all.Load(), func(p *place) bool { return p.now.Load().In(host, subset) && !p.failing.Load() })
+	return slices.ContainsFunc(*g.all.Load(), func(p *place) bool {
+		return p.now.Load().In(host, subset) && !p.failing.Load()
+	})
 }
 
 type placeKey struct{}

@@ -45,8 +45,8 @@ func (r *Registry) Register(info *hertz.Info) error {
 }
 
 // Deregister implements registry.Registry. It returns when no consumer sees the server any more,
-// or after 10 s. It logs that it did not learn of that, because Hertz would cut off requests in
-// flight after an error.
+// or after 10 s. If it cannot confirm the removal, it only logs that, because Hertz would cut off
+// requests in flight after an error.
 func (r *Registry) Deregister(info *hertz.Info) error {
 	i, err := instanceOf(info)
 	if err != nil {

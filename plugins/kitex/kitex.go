@@ -48,8 +48,8 @@ func (r *Registry) Register(info *kitex.Info) error {
 }
 
 // Deregister implements registry.Registry. It returns when no consumer sees the server any more,
-// or after 10 s. It logs that it did not learn of that, because Kitex would report an error as
-// one of its server.
+// or after 10 s. If it cannot confirm the removal, it only logs that, because Kitex would report an
+// error as one of its server.
 func (r *Registry) Deregister(info *kitex.Info) error {
 	i, err := instanceOf(info)
 	if err != nil {
