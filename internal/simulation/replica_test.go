@@ -16,20 +16,20 @@ import (
 
 const ttl = 15 * time.Second
 
-// A record is what the replicas share of their lease.
-type record struct {
+// A leaseRecord is the record of the lease, which the replicas share.
+type leaseRecord struct {
 	mu      sync.Mutex
 	data    []byte
 	version int
 }
 
-func (c *record) load() ([]byte, string) {
+func (c *leaseRecord) load() ([]byte, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.data), c.now()
 }
 
-func (c *record) save(data []byte, version string) error {
+func (c *leaseRecord) save(data []byte, version string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if version != c.now() {
@@ -39,7 +39,7 @@ func (c *record) save(data []byte, version string) error {
 	return nil
 }
 
-func (c *record) now() string {
+func (c *leaseRecord) now() string {
 	if c.version == 0 {
 		return ""
 	}
@@ -51,17 +51,17 @@ func (c *record) now() string {
 type replica struct {
 	w       *world
 	name    string
-	far     time.Duration // from the record of the lease; of each replica another, so that no two reach it at once
+	far     time.Duration // delay to the lease record; each replica has another, so that no two reach it at once
 	elector *lease.Elector
 	loop    *bridge.Loop
-	view    *view
+	view    *sourceView
 	stop    func()
 
 	mu       sync.Mutex
 	noLease  bool          // the record of the lease is unreachable
-	noTarget bool          // nor the target
-	stopped  chan struct{} // closed when a pause ends; nil while there is none
-	slow     time.Duration // of a write, in flight to the target
+	noTarget bool          // the target is unreachable
+	stopped  chan struct{} // closed when a pause ends; nil: not paused
+	slow     time.Duration // how long a write is in flight to the target
 }
 
 // starts starts a replica instead of another of the same number.
@@ -105,8 +105,7 @@ func (r *replica) set(change func(*replica)) {
 	change(r)
 }
 
-// pauses holds up everything that the replica does outside of itself, as a
-// stopped process's messages are.
+// pauses delays everything that the replica sends, as when its process is stopped.
 func (r *replica) pauses() {
 	r.set(func(r *replica) {
 		if r.stopped == nil {
@@ -126,7 +125,7 @@ func (r *replica) resumes() {
 
 var errCut = errors.New("no route")
 
-// passes waits while the replica is paused, and fails where the connection is cut.
+// passes waits while the replica is paused, and fails if the connection is cut.
 func (r *replica) passes(ctx context.Context, cut func(*replica) bool) error {
 	r.mu.Lock()
 	stopped, away := r.stopped, cut(r)
@@ -193,7 +192,7 @@ func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Stored, 
 	return t.r.w.target.Read(ctx, g)
 }
 
-// apart is what a write lasts longer than that of another group, so that no two
+// apart returns how much longer a write takes than that of another group, so that no two
 // arrive at once.
 func apart(g registry.Group) time.Duration {
 	return time.Duration(g.Name[1]-'0') * time.Millisecond

@@ -24,15 +24,14 @@ func TestWorld_Schedules(t *testing.T) {
 	}
 }
 
-// TestWorld_LateFollowers is the same where everything that replicas see
-// of the source is late by up to ten seconds, as long as ZooKeeper lets a
-// follower be. A replica that leads next may write once more what the one
-// before it had withdrawn within that time.
+// TestWorld_LateFollowers does the same with views of the source that are up to ten seconds
+// late, as ZooKeeper allows for a follower. The next leader may write entries again that the
+// one before withdrew within that time.
 func TestWorld_LateFollowers(t *testing.T) {
 	kinds := draws()
-	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
-	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })
-	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
+	kinds["followers are late"] = onView(func(v *sourceView) { v.late = 10 * time.Second })
+	kinds["followers are a little late"] = onView(func(v *sourceView) { v.late = 2 * time.Second })
+	kinds["followers are in time"] = onView(func(v *sourceView) { v.late = 0 })
 	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.NoSpuriousWrite)
@@ -58,7 +57,7 @@ func onReplica(do func(*replica)) func(string, *rand.Rand) step {
 	}
 }
 
-func onView(do func(*view)) func(string, *rand.Rand) step {
+func onView(do func(*sourceView)) func(string, *rand.Rand) step {
 	return onReplica(func(r *replica) { r.view.set(do) })
 }
 
@@ -78,12 +77,12 @@ func draws() map[string]func(string, *rand.Rand) step {
 		"a service changes":                   changes,
 		"a service changes again":             changes,
 		"a service changes once more":         changes,
-		"the next follower is behind":         onView(func(v *view) { v.behind = 40 * time.Second }),
-		"the next follower has everything":    onView(func(v *view) { v.behind = 0 }),
-		"the source is away":                  onView(func(v *view) { v.cut = true }),
-		"the source is back":                  onView(func(v *view) { v.cut = false }),
-		"the connection to the source breaks": onView(func(v *view) { v.broken = true }),
-		"a follower comes back empty":         onView(func(v *view) { v.empty, v.broken = true, true }),
+		"the next follower is behind":         onView(func(v *sourceView) { v.behind = 40 * time.Second }),
+		"the next follower has everything":    onView(func(v *sourceView) { v.behind = 0 }),
+		"the source is away":                  onView(func(v *sourceView) { v.cut = true }),
+		"the source is back":                  onView(func(v *sourceView) { v.cut = false }),
+		"the connection to the source breaks": onView(func(v *sourceView) { v.broken = true }),
+		"a follower comes back empty":         onView(func(v *sourceView) { v.empty, v.broken = true, true }),
 		"a fresh reading is asked for":        onReplica(func(r *replica) { r.view.recheck() }),
 		"the lease is unreachable":            onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = true }) }),
 		"the lease is back":                   onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = false }) }),

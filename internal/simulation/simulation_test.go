@@ -25,8 +25,8 @@ func populated() *world {
 	return w
 }
 
-// TestWorld_CrashAtEveryWrite ends the replica that writes at each single
-// write, before and after it took effect; in the gate, in turns.
+// TestWorld_CrashAtEveryWrite ends the writing replica at each write, before and after the
+// write took effect; in the gate, in turns.
 func TestWorld_CrashAtEveryWrite(t *testing.T) {
 	steps := []step{
 		{"one service changes", func(w *world) { w.change("s1", address("s1", 1), address("s1", 3)) }},
@@ -56,8 +56,8 @@ func TestWorld_CrashAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestWorld_Defects: a world with a defect breaks the guarantee that
-// is there for it, or the simulation could find nothing.
+// TestWorld_Defects shows that the simulation finds defects: a world with a defect breaks
+// its guarantee.
 func TestWorld_Defects(t *testing.T) {
 	late := []step{
 		{"a service grows, and the message of who writes it is in flight for long", func(w *world) {
@@ -81,7 +81,7 @@ func TestWorld_Defects(t *testing.T) {
 		{"it is written", func(w *world) { w.in(time.Minute) }},
 		{"new connections to a follower that is behind", func(w *world) {
 			for _, r := range w.replicas {
-				r.view.set(func(v *view) { v.behind, v.broken = 100*time.Second, true })
+				r.view.set(func(v *sourceView) { v.behind, v.broken = 100*time.Second, true })
 			}
 		}},
 		{"time passes", func(w *world) { w.in(10 * time.Minute) }},

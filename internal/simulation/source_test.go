@@ -12,11 +12,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A set is what a registry holds: addresses by service.
+// A set is the content of a registry: addresses by service.
 type set map[string][]string
 
-// A source is a registry with a history: followers show its state a while
-// ago.
+// A source is a registry with a history: its followers show earlier states.
 type source struct {
 	mu     sync.Mutex
 	states []state // never empty, oldest first
@@ -29,7 +28,7 @@ type state struct {
 
 func newSource() *source { return &source{states: []state{{time.Now(), set{}}}} }
 
-// now returns what the registry truly holds.
+// now returns the true content of the registry.
 func (s *source) now() set { return s.asOf(time.Now()).has }
 
 func (s *source) asOf(at time.Time) state {
@@ -42,42 +41,42 @@ func (s *source) asOf(at time.Time) state {
 	return s.states[i]
 }
 
-// replace changes what the registry holds from now on.
+// replace changes the content of the registry.
 func (s *source) replace(next set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states = append(s.states, state{time.Now(), next})
 }
 
-// A view is how one replica sees the source: through a follower that is
-// behind by a while, over connections that break.
-type view struct {
+// A sourceView is the source as one replica sees it: through a follower that is behind, over
+// connections that break.
+type sourceView struct {
 	source *source
 	table  *registry.Table
-	again  chan struct{} // asks for a new connection
+	again  chan struct{} // requests a new connection
 
 	mu     sync.Mutex
-	behind time.Duration // a follower that is connected to newly, until it has caught up
+	behind time.Duration // how far a new follower is behind, until it has caught up
 	since  time.Time     // when this connection began
-	late   time.Duration // every follower, always
+	late   time.Duration // how far every follower is behind
 	cut    bool
-	broken bool // the connection, since it was looked at last
-	empty  bool // the next connection is to a follower that came back without anything
-	at     bool // this one is
+	broken bool // the connection broke since the last look
+	empty  bool // the next connection is to a follower that lost everything
+	at     bool // the current connection is to such a follower
 	unsync bool // a new connection does not wait until its follower has the state at its beginning
 }
 
-func newView(s *source) *view {
-	return &view{source: s, table: registry.NewTable(), again: make(chan struct{}, 1)}
+func newView(s *source) *sourceView {
+	return &sourceView{source: s, table: registry.NewTable(), again: make(chan struct{}, 1)}
 }
 
-func (v *view) set(change func(*view)) {
+func (v *sourceView) set(change func(*sourceView)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	change(v)
 }
 
-func (v *view) recheck() {
+func (v *sourceView) recheck() {
 	select {
 	case v.again <- struct{}{}:
 	default:
@@ -86,8 +85,8 @@ func (v *view) recheck() {
 
 var errAway = errors.New("no route to the source")
 
-// look returns what the follower shows, and how far behind it is.
-func (v *view) look() (shown state, lag time.Duration, err error) {
+// look returns the state that the follower shows, and how far it is behind.
+func (v *sourceView) look() (shown state, lag time.Duration, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cut || v.broken {
@@ -103,9 +102,9 @@ func (v *view) look() (shown state, lag time.Duration, err error) {
 	return v.source.asOf(time.Now().Add(-lag)), lag, nil
 }
 
-// run is a source as adapters are: everything is read over each new
-// connection, and followed over it.
-func (v *view) run(ctx context.Context) {
+// run follows the source as an adapter does: it reads everything over each new connection,
+// and then its changes.
+func (v *sourceView) run(ctx context.Context) {
 	v.table.Stale(errors.New("not read yet"))
 	for ctx.Err() == nil {
 		if err := v.connection(ctx); ctx.Err() == nil {
@@ -115,8 +114,8 @@ func (v *view) run(ctx context.Context) {
 	}
 }
 
-func (v *view) connection(ctx context.Context) error {
-	v.set(func(v *view) { v.at, v.empty, v.since = v.empty, false, time.Now() })
+func (v *sourceView) connection(ctx context.Context) error {
+	v.set(func(v *sourceView) { v.at, v.empty, v.since = v.empty, false, time.Now() })
 	_, lag, err := v.look()
 	if err != nil {
 		return err
@@ -125,7 +124,7 @@ func (v *view) connection(ctx context.Context) error {
 	waits := !v.unsync
 	v.mu.Unlock()
 	if waits {
-		pause(ctx, lag) // what ZooKeeper's sync is for
+		pause(ctx, lag) // like the sync of ZooKeeper
 	}
 	shown, _, err := v.look()
 	if err != nil {
@@ -143,7 +142,7 @@ func (v *view) connection(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if next.at.After(shown.at) { // within a connection nothing goes back
+		if next.at.After(shown.at) { // a connection never shows an older state
 			v.apply(shown.has, next.has)
 			shown = next
 		}
@@ -153,7 +152,7 @@ func (v *view) connection(ctx context.Context) error {
 }
 
 // apply reports a difference to the table, as events would.
-func (v *view) apply(before, after set) {
+func (v *sourceView) apply(before, after set) {
 	var gone []registry.Name
 	for name := range before {
 		if _, still := after[name]; !still {

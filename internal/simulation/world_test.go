@@ -22,23 +22,23 @@ import (
 
 const owner = "me"
 
-// A world is everything. One goroutine, the test's, changes it. What replicas do
-// reaches it at times that differ, so that the same steps have the same history.
+// A world is the whole simulation. Only the goroutine of the test changes it. The calls of
+// replicas reach it at different times, so that the same steps give the same history.
 type world struct {
 	source   *source
 	target   *memory.Target
-	record   *record
+	record   *leaseRecord
 	replicas []*replica
-	started  int // replicas, so that each has a name of its own
+	started  int // the number of replicas that were started, for their names
 	guard    bridge.Guard
-	unsync   bool // new connections read what their follower shows, however old: another defect
-	unfenced bool // transactions do not look at terms: what a defect would be
+	unsync   bool // a defect: new connections read the state of their follower, however old
+	unfenced bool // a defect: transactions do not check terms
 
 	mu      sync.Mutex
 	began   time.Time
 	term    int64 // of the last write
 	writes  int
-	crash   int  // at which write the replica that sends it ends; 0: none
+	crash   int  // the number of the write at which its replica ends; 0: none
 	after   bool // it ends after it took effect, instead of before
 	crashes []*replica
 	history []guarantees.Event
@@ -47,7 +47,7 @@ type world struct {
 // newWorld returns a world of three replicas.
 func newWorld() *world {
 	w := &world{
-		source: newSource(), target: memory.New(memory.Options{Owner: owner}), record: &record{},
+		source: newSource(), target: memory.New(memory.Options{Owner: owner}), record: &leaseRecord{},
 		replicas: make([]*replica, 3), guard: bridge.DefaultGuard(), began: time.Now(),
 	}
 	return w
@@ -61,7 +61,7 @@ func (w *world) start() {
 	}
 }
 
-// in lets time pass; a replica that was to end at a write is replaced.
+// in lets time pass, and replaces a replica that ended at a write.
 func (w *world) in(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(5*time.Second, time.Until(end)))
@@ -79,7 +79,7 @@ func (w *world) in(d time.Duration) {
 	}
 }
 
-// leader returns the replica that writes now.
+// leader returns the replica that leads now.
 func (w *world) leader() *replica {
 	for _, r := range w.replicas {
 		if r.elector.Leadership().Role == bridge.RoleLeader {
@@ -95,7 +95,7 @@ func (w *world) end() {
 	}
 }
 
-// setTruth changes what the source truly holds.
+// setTruth changes the true content of the source.
 func (w *world) setTruth(next set) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *world) change(service string, addresses ...string) {
 	w.setTruth(next)
 }
 
-// keep keeps an event; the lock is held.
+// keep records an event. The caller must hold the lock.
 func (w *world) keep(e guarantees.Event) {
 	e.At = time.Since(w.began)
 	w.history = append(w.history, e)
@@ -163,7 +163,7 @@ func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Ch
 	return nil
 }
 
-// owners returns whose entries a change replaces and deletes.
+// owners returns the owners of the entries that a change replaces or deletes.
 func (w *world) owners(ctx context.Context, c registry.Change) map[string]string {
 	there := make(map[string]string)
 	for _, h := range must(w.target.Read(ctx, c.Group)) {
@@ -192,7 +192,7 @@ func (w *world) notify(name string) {
 	w.keep(guarantees.Event{Kind: guarantees.Notified, Group: name, Who: "consumer", List: list})
 }
 
-// others plants an entry of somebody else.
+// others adds an entry of another owner.
 func (w *world) others(service, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,10 +214,10 @@ func (w *world) heals() {
 	for _, r := range w.replicas {
 		r.set(func(r *replica) { r.noLease, r.noTarget, r.slow = false, false, 0 })
 		r.resumes()
-		r.view.set(func(v *view) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
+		r.view.set(func(v *sourceView) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
 		r.view.recheck()
 	}
-	w.in(w.guard.Window + 12*time.Minute) // longer than a missing entry is waited for, and than a hold waits to be confirmed
+	w.in(w.guard.Window + 12*time.Minute) // longer than Settle and Confirm
 	for _, r := range w.replicas {
 		for _, h := range r.loop.Status().Holds {
 			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended
@@ -248,8 +248,8 @@ type step struct {
 	do   func(*world)
 }
 
-// outcome plays steps in a world of its own, and returns what broke and how
-// often was written.
+// outcome plays steps in a new world. It returns the broken guarantees and the number of
+// writes.
 func outcome(t *testing.T, build func() *world, steps []step) (broken []guarantees.Violation, writes int) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -270,8 +270,8 @@ func outcome(t *testing.T, build func() *world, steps []step) (broken []guarante
 // maxWorlds is how many worlds are tried to find the fewest steps.
 const maxWorlds = 100
 
-// holds fails the test where the steps break a guarantee, and prints the
-// fewest that do. Some guarantees may be excepted.
+// holds fails the test if the steps break a guarantee, and prints the fewest steps that do.
+// Some guarantees may be excepted.
 func holds(t *testing.T, build func() *world, steps []step, except ...guarantees.Guarantee) {
 	t.Helper()
 	excepted := func(v guarantees.Violation) bool { return slices.Contains(except, v.Guarantee) }
