@@ -12,8 +12,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An item is what an engine knows of one group, in addition to the planner. The item of
-// the zero group stands for the list of all groups. Only the goroutine of the engine
+// An item is the state of one group in the engine, in addition to that in the planner. The
+// item of the zero group stands for the list of all groups. Only the goroutine of the engine
 // touches it; within the engine each part has its writers:
 //
 //	slot           the agenda: enqueue and dequeue; readAgain the engine
@@ -72,7 +72,7 @@ type freshness struct {
 	lostKeys        []string // our keys that the last read found deleted or lost
 }
 
-// A failureState is what failed recently in a group.
+// A failureState counts the recent failures of a group.
 type failureState struct {
 	notBefore time.Time // no call before this time, whatever changes
 	attempts  int       // failures in a row
@@ -82,7 +82,7 @@ type failureState struct {
 	refusedAt time.Time          // when refused entries are tried again
 }
 
-// A shownState is what status shows of a group.
+// A shownState is the part of a group that status shows.
 type shownState struct {
 	omissions      []omission // what is not done, and why
 	contradictions []plan.Contradiction
@@ -107,7 +107,7 @@ type pace struct {
 	firstChange time.Time // the first unwritten change; zero: none
 	lastChange  time.Time
 	writtenAt   time.Time // when the last write began
-	paidUntil   time.Time // until when writes are paid for, each with maxDebounce
+	paidUntil   time.Time // limits the rate: each write moves it by maxDebounce
 }
 
 // writesInAdvance is how many writes of a group are free. A group that changes all the
@@ -285,7 +285,7 @@ func (a *agenda) touch(it *item, now time.Time) bool {
 // enqueueChange makes an item with changes due as soon as its pace and its last failure allow.
 func (a *agenda) enqueueChange(it *item) {
 	queue := &a.changes
-	if it.isArrival && it.attempts == 0 { // nothing waits for one that fails
+	if it.isArrival && it.attempts == 0 { // a failing group is retried as a change
 		queue = &a.arrivals
 	}
 	it.enqueue(queue, later(it.pace.dueAt(a.opts.Debounce, a.opts.MaxDebounce), it.notBefore))

@@ -85,7 +85,7 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 	}
 }
 
-// A step is what an engine requests from its driver at the end of a turn.
+// A step has the requests of an engine to its driver at the end of a turn.
 type step struct {
 	calls   []call
 	nextAt  time.Time   // when Step has to be called again; zero: after the next event
@@ -277,8 +277,8 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	e.guards.recountAllOrphans(now)
 }
 
-// A sharedState is what the engine and its parts know of the sources, of the target,
-// and of who leads. Each part has it as a field called state. Only the goroutine of the
+// A sharedState is the state that the engine and its parts share: the sources, the target
+// and the leadership. Each part has it as a field called state. Only the goroutine of the
 // engine touches it.
 type sharedState struct {
 	opts      Options

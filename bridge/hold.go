@@ -33,14 +33,14 @@ const (
 // replicas do not know it. A hold of this process follows it anyway.
 var ErrUnrecorded = errors.New("the decision is not recorded")
 
-// releaseDenied is what ends a denial.
+// releaseDenied says how a denial ends.
 const releaseDenied = "for each entry once it is claimed again, and for all of them by approval"
 
 // ErrNoHold says that no hold has the given id, for instance because its entries changed
 // since it was shown.
 var ErrNoHold = errors.New("no such hold: its entries changed, or it has ended")
 
-// A decision is what an operator decided about a hold.
+// A decision is the answer of an operator to a hold.
 type decision struct {
 	Approved bool        `json:"approved"` // false: denied
 	Who      string      `json:"who"`

@@ -143,7 +143,7 @@ func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 	return nil
 }
 
-// Planned is what has to be written to one group.
+// Planned is the plan for one group.
 type Planned struct {
 	Change   registry.Change // what would be written, including deletions that only wait for time
 	HeldBack []HeldBack      // the deletions that are not allowed

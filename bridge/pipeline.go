@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A pipeline is what the engine knows of one of its bridges.
+// A pipeline is the state of one bridge.
 type pipeline struct {
 	Bridge
 	index int // immutable
@@ -32,7 +32,7 @@ type pipeline struct {
 	unknowns map[string]string // why a scope is unknown
 }
 
-// A serviceState is what the loop knows of a service, except for its entries.
+// A serviceState is the state of a service, except for its entries.
 type serviceState struct {
 	reason  Reason // of its projection; empty: that of its entries
 	detail  string

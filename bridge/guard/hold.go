@@ -16,7 +16,7 @@ type Key struct {
 	Key     string
 }
 
-// A Loss is what the hold of a service would cost it.
+// A Loss says how many endpoints a held service had and would keep.
 type Loss struct {
 	Service  registry.Group
 	From, To int // the baseline, and the endpoints that would remain

@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Record is what a restart has to know of a service, and its target does not store. It is
-// empty if nothing was lost, held, denied or approved.
+// A Record is the part of the state of a service that a restart needs and its target does not
+// store. It is empty if nothing was lost, held, denied or approved.
 type Record struct {
 	Service registry.Group `json:"service"`
 	Peaks   []Peak         `json:"peaks,omitempty"` // falling counts of endpoints that it had within the window
@@ -56,7 +56,7 @@ type candidate struct {
 	waitsUntil time.Time // zero: it does not wait for time
 }
 
-// A guardedService is what the guard knows of one service. Its endpoints are claimed,
+// A guardedService is the state of one service in a guard. Its endpoints are claimed,
 // uncertain, denied, pending, or freed.
 type guardedService struct {
 	Record              // Denied and Approved are in candidates instead

@@ -17,8 +17,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Planner has what every service of every bridge claims in one target, and what the target
-// is believed to store. It is not safe for concurrent use.
+// A Planner has the claims of all services of all bridges in one target, and the entries that
+// the target is believed to store. It is not safe for concurrent use.
 type Planner struct {
 	// Yields reports whether a claim yields to an entry of another owner whose key differs
 	// only in its protocol; nil: no claim yields.
@@ -166,8 +166,8 @@ func (p *Planner) StoresOurs(id registry.Group) bool {
 	})
 }
 
-// Observe replaces what the target is believed to store in a group. It reports whether
-// our entries differ from what was believed.
+// Observe replaces the entries that a group is believed to store. It reports whether our
+// entries differ from those before.
 func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	g := p.group(id)
 	p.addToCounts(g, -1)
@@ -226,8 +226,8 @@ func (p *Planner) Drop(id registry.Group) bool {
 	return true
 }
 
-// Forget forgets what providers registered themselves in groups that the target no longer
-// lists, unless Concerns reports them.
+// Forget forgets the self-registered entries of groups that the target no longer lists,
+// unless Concerns reports the group.
 func (p *Planner) Forget(listed func(registry.Group) bool) {
 	for id := range p.registrations.groups {
 		if !listed(id) && !p.Concerns(id) {
