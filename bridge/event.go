@@ -307,7 +307,7 @@ func (j *journal) reportEntries(o outcome, claimants []plan.Origin, debug bool, 
 		c.After = w.New.Value
 		switch {
 		case lostWithSession(w):
-			c.Cause = "the session that held it was lost, and its service still reports it"
+			c.Cause = "its session was lost, and its service still reports it"
 		case w.Old != nil:
 			c.Before = w.Old.Value
 		}

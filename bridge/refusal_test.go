@@ -195,7 +195,7 @@ func TestLoop_ReadBack(t *testing.T) {
 			calls(8, 0)
 			all := s.emitted(bridge.EventApplied)
 			last := all[len(all)-1]
-			s.says("what", last.What, "2 created, 0 updated").says("cause", last.Changes[0].Cause, "the session that held it was lost")
+			s.says("what", last.What, "2 created, 0 updated").says("cause", last.Changes[0].Cause, "its session was lost")
 			s.in(2 * time.Second)
 			calls(8, 8)
 		},
