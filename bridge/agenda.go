@@ -156,9 +156,10 @@ func (p *pace) restore(first time.Time) {
 	}
 }
 
-// A group counts as overridden by another writer after so many writes in a row that were
-// read back as something else, or so many that met a concurrent change. The sixth race is
-// about half a minute after the first: replicas that take turns to lead are done by then.
+// A group counts as overridden by another writer after a number of failed writes in a row:
+// writes that were read back as something else, or that met a concurrent change. The sixth
+// race is about half a minute after the first. That is longer than replicas take to hand
+// over the leadership.
 const (
 	maxMismatches = 3
 	maxRaces      = 6

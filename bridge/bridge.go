@@ -29,9 +29,9 @@ type Bridge struct {
 	// Trace says which services unclaimed entries came from; nil: unknown.
 	Trace Trace
 
-	// Yields reports whether an entry of the bridge yields to another owner's entry of
-	// the same address under another protocol, because its own protocol is a guess. It
-	// must be pure; nil: no entry yields.
+	// Yields reports whether the protocol of an entry is a guess. Such an entry yields to
+	// another owner's entry of the same address under another protocol. It must be pure;
+	// nil: no entry yields.
 	Yields func(registry.Entry) bool
 
 	// Begin returns once the bridge may read its table, or an error if ctx ends before.
@@ -115,8 +115,8 @@ type Options struct {
 	// must not block; nil: no name is known.
 	OwnerName func(mark string) string
 
-	// Differ returns why another replica may claim what this one does not; empty if no
-	// other replica is configured differently. nil: there is no other replica.
+	// Differ returns why another replica may claim entries that this one does not; empty
+	// if all are configured the same. nil: there is no other replica.
 	Differ func() string
 
 	// Observe and OnEvent are called from the loop's goroutine, with every call and hold,

@@ -236,8 +236,8 @@ func (d *draft) allow() registry.Change {
 	return d.allowDeletes(change)
 }
 
-// succession returns who gets an exclusive group from a service whose last endpoints are no
-// longer claimed; false if the group does not change its service.
+// succession returns the origin that takes over an exclusive group from a service whose last
+// endpoints are unclaimed. It returns false if the service of the group does not change.
 func (d *draft) succession(change registry.Change) (next plan.Origin, succeeds bool) {
 	if !d.item.group.Exclusive {
 		return next, false
@@ -259,8 +259,8 @@ func (d *draft) succession(change registry.Change) (next plan.Origin, succeeds b
 }
 
 // allowSuccession returns the whole change or nothing. Two services with one host mean
-// different things: callers of the one are sent to the other no sooner than the last
-// endpoint of the one may be deleted.
+// different things. So callers of the first are sent to the second only when the last
+// endpoint of the first may be deleted.
 func (d *draft) allowSuccession(next plan.Origin, change registry.Change) registry.Change {
 	allowed := d.allowDeletes(change)
 	if countEndpoints(allowed.Delete) == countEndpoints(change.Delete) {

@@ -19,7 +19,7 @@
 // An engine decides and does no I/O: it receives what sources report, the results of
 // calls and the time, and returns the calls to make.
 //
-// Goroutines: Loop.Run is the only one that touches the engine. It starts one for each
-// call in flight, at most Options.Workers and one for records, and one for each
-// Bridge.Begin; the engine starts some for projections and waits for them.
+// Goroutines: that of Loop.Run is the only one that touches the engine. It starts one for
+// each call in flight: at most Options.Workers, and one for records. It also starts one for
+// each Bridge.Begin. The engine starts some for projections, and waits for them.
 package bridge

@@ -9,10 +9,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// drains are the places where a provider registered itself and then deregistered while its
-// address was claimed: an operator drains a provider in the registry, and the source still
-// reports it. Nothing is added there until the source has omitted the place once, or the
-// provider registers itself again.
+// drains are the places where a provider registered itself, and then deregistered while its
+// address was claimed. An operator who drains a provider in the registry does not change the
+// source, which still reports it. Nothing is added at such a place until the source has
+// omitted it once, or the provider registers itself again.
 type drains struct {
 	state *sharedState
 

@@ -75,9 +75,9 @@ type verdict struct {
 }
 
 // judgeWait decides how long an entry that is not an endpoint (a head or a part) waits
-// before it may be deleted. A head waits for as long as a loss counts: a source that has
-// just started cannot distinguish a service without endpoints from one that ended, and
-// consumers wait there for the next endpoint.
+// before it may be deleted. A head waits for as long as a loss counts, because consumers wait
+// there for the next endpoint. A source that has just started cannot distinguish a service
+// without endpoints from one that ended.
 func (o *orphan) judgeWait(now time.Time) verdict {
 	opts := o.scope.guard.Options
 	wait := opts.Settle
@@ -212,9 +212,9 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	return settling
 }
 
-// recountOrphans updates the orphans of a group. It reports to each guard the endpoints that
-// the target stores of its bridge once the claimed ones are added, because one write adds
-// and deletes.
+// recountOrphans updates the orphans of a group, and reports the endpoints of each bridge to
+// its guard. Claimed endpoints that are not stored yet count, because one write adds and
+// deletes.
 func (g *guards) recountOrphans(it *item, now time.Time) {
 	before, stored := it.orphans, make([]guard.Counts, len(g.state.pipelines)) // by scope
 	it.orphans = nil

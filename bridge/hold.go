@@ -200,8 +200,8 @@ func (g *guards) hold(id string) *shownHold {
 	return nil
 }
 
-// applyDecision applies a decision to the guards: to the keys of the hold or, if the hold is
-// nil because it ended, to the keys that the decision names.
+// applyDecision applies a decision to the guards: to the keys of the hold. If the hold is
+// nil because it ended, it applies to the keys that the decision names.
 func (g *guards) applyDecision(id string, d decision, h *shownHold, now time.Time) {
 	g.state.records.appliedDecisions[id] = d
 	if h != nil {

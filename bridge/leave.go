@@ -9,8 +9,8 @@ import (
 )
 
 // handover is how long our last endpoints of a group are kept after they were marked as
-// leaving, so that another owner can see the mark and store its own entries. Once it has,
-// ours are deleted at once.
+// leaving. In this time another owner can see the mark and store its own entries. Once it
+// has, ours are deleted at once.
 const handover = 3 * time.Second
 
 // markLeaving replaces the deletion of our last endpoints of a group by a mark, and allows

@@ -118,8 +118,8 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 
 // applyWrite records that a change was applied. It schedules the read that verifies the
 // write, if the target requires one, or the read that begins a watch. After each mismatch
-// the next verification is twice as late, so that a group that others keep overwriting costs
-// no more than its refreshes in the end.
+// the next verification is twice as late. So in the end, a group that others keep
+// overwriting costs no more than its refreshes.
 func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
 	e.state.journal.reportWrite(o, e.state.planner.Applied(o.change), now)

@@ -61,10 +61,10 @@ func unknownError(err error) error {
 	return fmt.Errorf("the source cannot report it: %w", err)
 }
 
-// unknownReasonOf returns why this bridge may claim one of our entries that it may have
-// written and whose claimant is unknown; nil if it does not claim it. A source that is not
-// complete may claim any entry. A source that cannot report some services may claim the
-// entries that came from these, or that do not name their service.
+// unknownReasonOf returns why this bridge may claim one of our entries without a known
+// claimant; nil if it does not claim the entry. A source that is not complete may claim any
+// entry. A source that cannot report some services may claim the entries that came from
+// these, or that do not name their service.
 func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	switch {
 	case !p.certainty.Synced:
@@ -119,8 +119,8 @@ func (p *pipeline) forbidding() Policy {
 }
 
 // setCertainty records how far the source can be relied on. It reports whether deletions may
-// be allowed that were not allowed before, and whether waits begin again: after the source
-// was stale, and after it reported everything again, unless that happens all the time.
+// be allowed that were not allowed before, and whether waits begin again. They do after the
+// source was stale, and after it reported everything again, unless that happens all the time.
 func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayAllowDeletions, waitsRestart bool) {
 	k, before, wasComplete := d.Certainty, p.certainty, p.complete()
 	p.certainty = k

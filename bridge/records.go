@@ -173,8 +173,8 @@ func anyUnrefused(list map[recordName]pendingRecord) bool {
 	return false
 }
 
-// nextCallAt returns when the next call may be made, if there is a reason for one: at once
-// for a record that was not refused, unless the last call failed.
+// nextCallAt returns when the next call may be made, if there is a reason for one. For a
+// record that was not refused that is at once, unless the last call failed.
 func (r *recordStore) nextCallAt() time.Time {
 	switch {
 	case !r.lastCallFailed && anyUnrefused(r.pending):
@@ -215,8 +215,8 @@ func (r *recordStore) readsShared(now time.Time) bool {
 	return false
 }
 
-// problem returns why a record could not be stored that a restart needs, or why the guard
-// records of earlier processes could not be read; nil if neither.
+// problem returns why a restart would not know everything: a record could not be stored, or
+// the guard records of earlier processes could not be read. It returns nil if neither is so.
 func (r *recordStore) problem() error {
 	for _, list := range []map[recordName]pendingRecord{r.pending, r.inFlight} {
 		for _, name := range slices.SortedFunc(maps.Keys(list), recordName.compare) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Registered says that a service claims addresses under one name, while the processes there
-// register themselves under other names: a version, a group or an interface may be wrong.
+// register themselves under other names. A version, a group or an interface may be wrong.
 type Registered struct {
 	Group     registry.Group `json:"group"`     // of the claims
 	Key       string         `json:"key"`       // the claim to the first address

@@ -86,9 +86,9 @@ type Counts struct {
 	DeniedSince time.Time `json:"denied_since,omitzero"` // of the oldest denial
 }
 
-// Find returns the part of a status about some services: those with the given names, and
-// those that claim or left entries in the same groups or in groups that named selects. The
-// holds, conflicts and kept entries are those of these groups.
+// Find returns the part of a status about the services with the given names and their groups,
+// and about the groups that named selects. It includes all other services that claim or left
+// entries in these groups, and their holds, conflicts and kept entries.
 func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bool) Status {
 	groups := make(map[registry.Group]bool)
 	for _, sv := range s.Services {

@@ -1,6 +1,6 @@
 // Package guard decides which endpoints may be deleted that a source no longer claims. It
 // measures what consumers would lose. So it distinguishes usual changes (scaling, restarts,
-// the end of a service) from a source that lost its data, and holds a mass deletion until an
+// the end of a service) from a source that lost its data. A mass deletion is held until an
 // operator or the source confirms it.
 //
 //   - The baseline of a service is the most endpoints that it had within the window, less
@@ -69,7 +69,7 @@ const (
 type Options struct {
 	Mode Mode
 
-	// Losses within Window are held that exceed Share of the endpoints, or that leave more
+	// Losses within Window are held if they exceed Share of the endpoints, or leave more
 	// than Share of the services without an endpoint. 0 and 1: no such rule.
 	Share  float64
 	Window time.Duration

@@ -226,9 +226,9 @@ func (s *guardedService) emptied() bool {
 	return s.baseline() > 0 && stay == 0
 }
 
-// loss returns how many endpoints count as lost if the candidates and the given number of
-// uncertain ones are deleted, and how many of these removals were not reported. A reported
-// loss does not count while half of the baseline remains.
+// loss returns how many endpoints count as lost if the candidates, and so many uncertain
+// ones, are deleted. Unseen ones are lost endpoints whose removal was not reported. A
+// reported loss does not count while half of the baseline remains.
 func (s *guardedService) loss(uncertain int) (lost, unseen int) {
 	lost = max(0, s.baseline()-s.remaining()+uncertain)
 	unseen = min(lost, s.missing+uncertain)
@@ -251,9 +251,9 @@ func (s *guardedService) wantsReconnect(now time.Time, connection int, after tim
 	return after > 0 && connection <= s.connection && now.Sub(s.HeldSince) >= after/2
 }
 
-// tryConfirm reports whether the source confirms the hold: it can report all endpoints, it
-// has claimed no fewer for the whole given time, and the connection is a later one. If fewer
-// endpoints are claimed than before, the hold begins again.
+// tryConfirm reports whether the source confirms the hold: it can report all endpoints, and
+// the connection is a later one. For the whole given time it must not have claimed fewer
+// endpoints; if it did, the hold begins again.
 func (s *guardedService) tryConfirm(now, calmSince time.Time, connection int, after time.Duration) bool {
 	switch {
 	case s.HeldSince.IsZero():

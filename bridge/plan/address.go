@@ -72,9 +72,9 @@ func Address(key string) string {
 	return at
 }
 
-// contradicting returns the registrations of an address that contradict a claim to it: none
-// if one of them has the claimed name; else those of the claimed interface; if there are
-// none, all.
+// contradicting returns the registrations of an address that contradict a claim to it. If
+// one of them has the claimed name, none does. Otherwise it returns those of the claimed
+// interface or, if there are none, all.
 func contradicting(claim registeredKey, own []registeredKey) []registeredKey {
 	var same, others []registeredKey
 	for _, r := range own {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Conflict is a claim that cannot be honoured, for one of three reasons: another owner's
+// A Conflict is a claim that cannot be honoured. There are three reasons: another owner's
 // entry has the key, another of our claims has it (RivalClaim), or its place is Drained.
 type Conflict struct {
 	Group  registry.Group
@@ -232,7 +232,7 @@ func (d *diff) addKey(r *keyRow) {
 
 // foreignWinner returns the foreign entry that wins the key over ours; nil if none does. A
 // foreign entry that was there first wins, unless it is leaving. If the target stores both,
-// an entry without an owner wins, and of two owners the one whose name comes first: if each
+// an entry without an owner wins. Of two owners the one whose name comes first wins: if each
 // yielded to the other, the key would have no entry.
 func (d *diff) foreignWinner(r *keyRow, wants []want) *rival {
 	isBoth := indexOfOwner(r.stored, d.owner) >= 0
