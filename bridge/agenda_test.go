@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// changes puts a service with another weight n times, each time after a pause.
+// changes changes the weight of a service n times, with a pause before each.
 func (s *story) changes(name string, n int, pause time.Duration) *story {
 	for i := range n {
 		s.put(service(name, fmt.Sprintf("10.0.0.1:80*%d", i+2))).in(pause)
@@ -222,7 +222,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// TestLoop_Pause has a process pause while something is away for a second.
+// TestLoop_Pause suspends the process while a target or source is unreachable for a second.
 func TestLoop_Pause(t *testing.T) {
 	begin := func(s *story) *story { return s.has(fleet(20, 1)...).in(10 * time.Minute) }
 	halt := func(s *story, d time.Duration) *story { // nothing is read or written meanwhile

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// What a change and an endpoint cost is measured by the module bench.
+// The module bench measures the cost of a change and of an endpoint.
 
 const nServices = 10_000
 

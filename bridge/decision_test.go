@@ -46,7 +46,7 @@ func (s *story) pair(ahead time.Duration) (a, b *story, both replicas) {
 	return a, b, both
 }
 
-// slowly has readings take a second.
+// slowly makes every read take a second.
 func slowly(op memory.Op, _ registry.Group) error {
 	if op == memory.OpRead {
 		time.Sleep(time.Second)
@@ -187,8 +187,8 @@ func TestDecision_Replicas(t *testing.T) {
 	})
 }
 
-// TestEngine_Restart shows that what an endpoint that went while the bridge was
-// away is measured by depends on nothing that the restart does.
+// TestEngine_Restart shows that the baseline of an endpoint that was lost while the bridge was
+// down does not depend on the order of the restart.
 func TestEngine_Restart(t *testing.T) {
 	kept := service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
@@ -223,8 +223,8 @@ func TestEngine_Restart(t *testing.T) {
 	})
 }
 
-// FuzzDecision shows that no text among the records of an owner lets a hold go,
-// unless it is an approval of exactly that one, nor shows a hold that no replica has.
+// FuzzDecision shows that no text among the records of an owner releases a hold, unless it
+// approves exactly that hold, and that none shows a hold that no replica has.
 func FuzzDecision(f *testing.F) {
 	f.Add("", `{"approved":true,"who":"ann","at":"2000-01-01T00:00:00Z"}`)
 	f.Add("", `{"approved":true,"who":"ann","at":"9999-01-01T00:00:00Z"}`)

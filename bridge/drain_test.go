@@ -15,8 +15,8 @@ func selfRegistered(g, addr string) registry.Stored {
 	return h
 }
 
-// TestDrain has a provider register itself at an address that the source also has, and
-// deregister while the source still has it.
+// TestDrain: a provider registers itself at an address that the source also reports, and
+// deregisters while the source still reports it.
 func TestDrain(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	both := func() *registry.Service { return service("a", one, two) }
@@ -92,7 +92,7 @@ func joined(s *registry.Service) *registry.Service {
 	return s
 }
 
-// TestDrain_SharedGroup has two services in one group, of which one is drained.
+// TestDrain_SharedGroup: two services share one group, and one of them is drained.
 func TestDrain_SharedGroup(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	a := func() *registry.Service { return joined(service("a", two)) }
@@ -158,7 +158,7 @@ func TestDrain_Replicas(t *testing.T) {
 	})
 }
 
-// TestDrain_SlowRecords has the first reading of the records fail, or take long.
+// TestDrain_SlowRecords: the first read of the records fails, or takes long.
 func TestDrain_SlowRecords(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	both := func() *registry.Service { return service("a", one, two) }
@@ -231,7 +231,7 @@ func TestDrain_Guard(t *testing.T) {
 	})
 }
 
-// TestDrain_Remedy: a loop that starts over a table that is complete ends a drain as well.
+// TestDrain_Remedy: a loop that starts over a complete table also ends a drain.
 func TestDrain_Remedy(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
 	stories(t, speed, map[string]func(*story){

@@ -35,7 +35,7 @@ func (l *list[T]) get() []T {
 	return slices.Clone(l.all)
 }
 
-// take returns what happened since it was called last.
+// take returns the list since the last call, and empties it.
 func (l *list[T]) take() []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,8 +96,8 @@ func (f *fake) Capabilities() registry.Capabilities {
 	return c
 }
 
-// forgetful has the target confirm the first writes and keep nothing of them, as a
-// Nacos does that is starting. It is read back a second after a write.
+// forgetful makes the target confirm the first writes and lose them, like a Nacos that is
+// starting. The target is read back a second after a write.
 func (s *story) forgetful(writes int64) *story {
 	f := s.target
 	f.verify = time.Second
@@ -119,7 +119,7 @@ func (s shared) Capabilities() registry.Capabilities {
 	return c
 }
 
-// sharedRecorder is one that keeps records.
+// sharedRecorder is a shared target that keeps records.
 type sharedRecorder struct{ *recorder }
 
 func (s sharedRecorder) Capabilities() registry.Capabilities {
@@ -281,7 +281,7 @@ func (r *recorder) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// lose has a kind not be read; empty: all are.
+// lose makes a kind of records unreadable; empty: all are readable.
 func (r *records) lose(kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

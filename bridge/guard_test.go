@@ -76,7 +76,7 @@ func TestGuard_UnknownSource(t *testing.T) {
 	})
 }
 
-// TestGuard_Trace has entries that say of which service they are.
+// TestGuard_Trace: entries name the service that they were written for.
 func TestGuard_Trace(t *testing.T) {
 	const headless = "headless.shop.svc.cluster.local:80"
 	begin := func(s *story, held ...registry.Stored) {
@@ -110,7 +110,7 @@ func TestGuard_Trace(t *testing.T) {
 	})
 }
 
-// trace says that an entry is of the service that its group is named after.
+// trace returns the name of the group as the service of an entry.
 type trace struct{}
 
 func (trace) Origin(e registry.Entry) registry.Name {

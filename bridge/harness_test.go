@@ -44,7 +44,7 @@ func timed() bridge.Guard {
 func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
 
 // perService writes one entry per offered endpoint into the group of its service.
-// Attributes of the service say what else it does.
+// Attributes of the service change what it does.
 func perService(s *registry.Service) (entries []registry.Entry, err error) {
 	g := group(string(s.Name))
 	if s.Application != "" {
@@ -342,7 +342,7 @@ func (s *story) resync() *story {
 	return s
 }
 
-// What follows checks, and fails the test unless it is so.
+// The steps below are checks, which fail the test.
 
 func (s *story) is(what string, got, want any) *story {
 	s.Helper()
@@ -455,7 +455,7 @@ func (s *story) denied(entries int) *story {
 	return s.is("denied hold", []any{h.Denied, len(h.Entries)}, []any{true, entries})
 }
 
-// approves has an operator approve the hold of an id or, if none is given, the only
+// approves approves the hold of an id or, if none is given, the only
 // one.
 func (s *story) approves(id ...string) *story { s.Helper(); return s.decides(s.loop.Approve, id) }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// rest are the services that the hold of losesTen is not about.
+// rest returns the services without the held ones of losesTen.
 func rest() []*registry.Service { return fleet(20, 2)[10:] }
 
-// losesTen has 20 services and then a hold on the first ten of them. Times count
-// from there.
+// losesTen begins with 20 services, and then a hold on the first ten of them, from which
+// times count.
 func (s *story) losesTen() *story {
 	s.Helper()
 	s.standard(20)
@@ -100,8 +100,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHold_Unjudged shows that a loss counts until it has been judged, however long
-// that takes and whatever is decided of others meanwhile.
+// TestHold_Unjudged shows that a loss counts until it was judged, however long that takes,
+// and whatever is decided about others meanwhile.
 func TestHold_Unjudged(t *testing.T) {
 	all := fleet(100, 2)
 	scopes := func(s *story, err error) *story { return s.unknown("s1*", err).unknown("s2*", err).unknown("s3*", err) }

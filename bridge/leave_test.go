@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// shares is a target in which other owners wait for our entries to go. Half a second
-// after a write it is read back.
+// shares is a target in which other owners wait until our entries are deleted. It is read
+// back half a second after a write.
 type shares struct{ *fake }
 
 const leaving = " leaving"
@@ -26,7 +26,7 @@ func (s shares) Capabilities() registry.Capabilities {
 	return c
 }
 
-// TestLeave has a target in which another owner may wait for our entries to go.
+// TestLeave: another owner may wait until our entries are deleted.
 func TestLeave(t *testing.T) {
 	begin := func(s *story, o memory.Options) *story {
 		s.target = newFake(o)

@@ -30,8 +30,8 @@ func mutants() []mutanttest.Mutant {
 	}
 }
 
-// TestEngine_MutantsAreFound breaks one rule at a time. Records that are read as soon
-// as in the schedules keep no judgement waiting: a story has records that are read too late.
+// TestEngine_MutantsAreFound breaks one rule at a time. In the schedules
+// records are read so early that no judgement waits for them; a story reads them late.
 func TestEngine_MutantsAreFound(t *testing.T) {
 	mutanttest.Run(t, mutants(), "-run", "^(TestEngine_Schedules|TestEngine_Restart)$")
 }

@@ -17,8 +17,8 @@ func before(g, addr string) registry.Stored {
 	return h
 }
 
-// TestWrite_Overlap has a target that keeps replaced entries for three seconds:
-// consumers of some formats have no provider where an entry is replaced at once.
+// TestWrite_Overlap: the target keeps replaced entries for three seconds, because consumers
+// of some formats have no provider if an entry is replaced at once.
 func TestWrite_Overlap(t *testing.T) {
 	overlaps := func(s *story) *story {
 		s.target = newFake(memory.Options{Overlap: 3 * time.Second})
@@ -76,8 +76,8 @@ func TestWrite_Overlap(t *testing.T) {
 	})
 }
 
-// TestWrite_Exclusive has two services that mean different things claim one host in
-// the mesh; the first has it.
+// TestWrite_Exclusive: two services that mean different things claim one host of the mesh, and
+// the first one has it.
 func TestWrite_Exclusive(t *testing.T) {
 	stores := func(s *story, addr string) *story {
 		s.Helper()
@@ -115,7 +115,7 @@ func TestWrite_Exclusive(t *testing.T) {
 	})
 }
 
-// TestWrite_Head has groups with an entry of their own, which goes last.
+// TestWrite_Head: the head of a group is deleted last.
 func TestWrite_Head(t *testing.T) {
 	begin := func(s *story) *story {
 		s.bridges[0].Project = headed

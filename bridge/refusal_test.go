@@ -115,8 +115,8 @@ func TestRefusal(t *testing.T) {
 	})
 }
 
-// TestRefusal_Joined has another owner register under one of our keys, as a parent
-// znode can hold two nodes of one address.
+// TestRefusal_Joined: another owner registers under one of our keys, as a parent znode can
+// have two nodes of one address.
 func TestRefusal_Joined(t *testing.T) {
 	joined := func(policy bridge.Policy, left ...string) func(*story) {
 		return func(s *story) {

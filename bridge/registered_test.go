@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestRegistered has processes register themselves as b, while the source has a at their
+// TestRegistered: processes register themselves as b, while the source reports a at their
 // addresses.
 func TestRegistered(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"

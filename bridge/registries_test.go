@@ -103,8 +103,8 @@ func (z *zooKeeper) expects(n int, owner string) {
 	}
 }
 
-// TestZooKeeper_OtherWriters shows what others do to a ZooKeeper that is written to,
-// and that it is as it was within a second.
+// TestZooKeeper_OtherWriters: others change a ZooKeeper that the bridge writes to, and the
+// bridge repairs it within a second.
 func TestZooKeeper_OtherWriters(t *testing.T) {
 	tests := map[string]func(*zooKeeper){
 		"an instance that flaps costs no readings": func(z *zooKeeper) {
@@ -168,7 +168,7 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 	inBubbles(t, newZooKeeper, tests)
 }
 
-// TestZooKeeper_TwoOwners has two bridges of different owners bring the same addresses.
+// TestZooKeeper_TwoOwners: two bridges of different owners write the same addresses.
 func TestZooKeeper_TwoOwners(t *testing.T) {
 	inBubbles(t, newZooKeeper, map[string]func(*zooKeeper){
 		"the first has it until it withdraws": func(z *zooKeeper) {
@@ -219,7 +219,7 @@ type nacosServer struct {
 
 func newNacosServer(t *testing.T) *nacosServer { return &nacosServer{t, nacosfake.NewServer()} }
 
-// inNacos is where the codec's services lie.
+// inNacos is a layout with the services of the codec.
 type inNacos struct{ *dubbo.Nacos }
 
 // Scopes implements nacos.Layout.
@@ -252,7 +252,7 @@ func (n *nacosServer) joins() *story {
 	return runs(n.T, target, "first", c.Encode)
 }
 
-// writes is how often ours was published.
+// writes returns how often our instance was published.
 func (n *nacosServer) writes() int { return len(n.Requests("BatchInstanceRequest")) }
 
 // ours reports whether the shared service has our instance as desired.
@@ -262,8 +262,8 @@ func (n *nacosServer) ours() bool {
 	})
 }
 
-// TestNacos_OtherWriters shows what others do to a Nacos that is written to, and that
-// it is as it was within a second.
+// TestNacos_OtherWriters: others change a Nacos that the bridge writes to, and the bridge
+// repairs it within a second.
 func TestNacos_OtherWriters(t *testing.T) {
 	others := model.Instance{
 		Ip: "10.0.0.1", Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT",

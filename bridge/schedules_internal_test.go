@@ -59,8 +59,8 @@ func (k *recordingTarget) Record(_ context.Context, kind string, texts map[strin
 
 // A world is a source, a target and an engine between them, all by one seed. Calls
 // end in any order, late, without effect, or without an answer; the process ends and
-// begins again at any step. Rules are checked of what one bridge owns, and status. In
-// every eighth world another claims in a few groups that services share.
+// begins again at any step. The rules are checked for the entries of one bridge, and for status.
+// In every eighth world another bridge claims in a few groups that services share.
 type world struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -168,7 +168,7 @@ func serviceOf(n registry.Name, hosts []string) *registry.Service {
 	return s
 }
 
-// restart ends the process. Of the calls under way some take effect.
+// restart ends the process. Some of the calls in flight take effect.
 func (w *world) restart() {
 	for _, c := range w.calls {
 		if w.r.IntN(2) == 0 {
@@ -178,7 +178,7 @@ func (w *world) restart() {
 	w.dies()
 }
 
-// dies ends the process and begins another. Of the calls under way nothing more happens.
+// dies ends the process and begins another. The calls in flight have no effect.
 func (w *world) dies() {
 	w.log.WriteString("restart\n")
 	for _, a := range w.said { // a denial may be lost until somebody received that it is recorded
@@ -205,7 +205,7 @@ func (w *world) dies() {
 	w.blind = make(map[registry.Name]bool)
 }
 
-// replace has the source report everything.
+// replace makes the source report everything.
 func (w *world) replace() {
 	w.fresh = true
 	w.table.Replace(func(yield func(*registry.Service) bool) {
@@ -217,7 +217,7 @@ func (w *world) replace() {
 	})
 }
 
-// turn has something happen, and then checks what the engine decides.
+// turn applies an event, and then checks the decisions of the engine.
 func (w *world) turn(happens func()) {
 	w.driver.engine.Begin(w.now, Leadership{})
 	happens()
@@ -235,7 +235,7 @@ func (w *world) turn(happens func()) {
 	}
 }
 
-// pass lets time pass, with a turn whenever the engine wants one.
+// pass lets time pass, with a turn whenever the engine requests one.
 func (w *world) pass(d time.Duration) {
 	spins := 0
 	for end := w.now.Add(d); w.now.Before(end); w.turn(func() {}) {
@@ -254,7 +254,7 @@ func (w *world) pass(d time.Duration) {
 
 func key(group registry.Group, k string) string { return group.Name + " " + k }
 
-// issued checks a call against those under way and what the engine received.
+// issued checks a call against those in flight and against what the engine received.
 func (w *world) issued(c call) {
 	working := 1
 	for _, other := range w.calls {
@@ -356,7 +356,7 @@ func (w *world) deliver() {
 	})
 }
 
-// ends ends one of the calls under way.
+// ends ends one of the calls in flight.
 func (w *world) ends(fails bool) {
 	if len(w.calls) == 0 {
 		return
@@ -387,7 +387,7 @@ func (w *world) ends(fails bool) {
 	w.turn(func() { w.driver.callDone(o, w.now) })
 }
 
-// decides has an operator decide about a hold.
+// decides makes an operator decide about a hold.
 func (w *world) decides(approves bool) { //nolint:revive // a decision, not a mode
 	w.turn(func() {
 		for _, b := range w.driver.engine.guards.scopes {
@@ -468,10 +468,9 @@ func (w *world) answered(d, step time.Duration) {
 	}
 }
 
-// diesAtDeletions withdraws one service after the other until one is held. Each
-// deletion is the last thing that its process does, and what was to be recorded
-// beside it is lost: the next process must know all the same how much went within
-// the hour, which empties checks.
+// diesAtDeletions withdraws one service after the other until one is held. Each deletion is
+// the last call of its process, and records that were to be stored with it are lost. The next
+// process must still know how much was deleted within the hour, which empties checks.
 func (w *world) diesAtDeletions() {
 	for i := range worldServices {
 		delete(w.source, name(i))
@@ -483,8 +482,7 @@ func (w *world) diesAtDeletions() {
 	}
 }
 
-// diesAtDeletion has calls end until one deletes, with which the process ends; false
-// where none does.
+// diesAtDeletion ends calls until one deletes, and then the process; false if none does.
 func (w *world) diesAtDeletion() bool {
 	for range 40 {
 		if at := slices.IndexFunc(w.calls, func(c call) bool { return len(c.change.Delete) > 0 }); at >= 0 {
@@ -500,8 +498,8 @@ func (w *world) diesAtDeletion() bool {
 	return false
 }
 
-// cannotTell has the source say of a service that it cannot report it, and then
-// show it no more. Nothing of it may go, which issued checks.
+// cannotTell makes the source unable to report a service, which it then no longer shows. No
+// entry of the service may be deleted, which issued checks.
 func (w *world) cannotTell() {
 	n := name(w.r.IntN(worldServices))
 	w.table.Unknown(string(n), errAway)
@@ -513,9 +511,9 @@ func (w *world) cannotTell() {
 	w.deliver()
 }
 
-// rollsWhileAway has every service be replaced by as many other endpoints while the
-// process is away. Nobody is asked about that, and what was replaced goes as soon as
-// its wait is over, not at a refresh.
+// rollsWhileAway replaces the endpoints of every service by as many others while the process
+// is down. That causes no hold, and the replaced ones are deleted as soon as their wait is
+// over, not at a refresh.
 func (w *world) rollsWhileAway() {
 	w.answered(worldGuard().Window+time.Minute, 5*time.Minute)
 	for n, hosts := range w.source {
@@ -525,11 +523,11 @@ func (w *world) rollsWhileAway() {
 	w.replace()
 	w.deliver()
 	w.answered(worldGuard().Settle+10*time.Second, 10*time.Second)
-	w.holdsWhatIsClaimed("soon after a replacement")
+	w.storesWhatIsClaimed("soon after a replacement")
 }
 
-// comesToRest has the source report everything, the target answer and a person
-// approve, until nothing is left to do.
+// comesToRest makes the source report everything, the target answer and an operator approve,
+// until nothing is left to do.
 func (w *world) comesToRest() {
 	for i := range worldServices {
 		w.table.Unknown(string(name(i)), nil)
@@ -540,11 +538,11 @@ func (w *world) comesToRest() {
 		w.answered(80*time.Second, 10*time.Second)
 		w.decides(true)
 	}
-	w.holdsWhatIsClaimed("in the end")
+	w.storesWhatIsClaimed("in the end")
 }
 
-// holdsWhatIsClaimed checks that the target holds what the source reports, and nothing else.
-func (w *world) holdsWhatIsClaimed(when string) {
+// storesWhatIsClaimed checks that the target stores the reported endpoints, and nothing else.
+func (w *world) storesWhatIsClaimed(when string) {
 	var want []string
 	for _, n := range slices.Sorted(maps.Keys(w.source)) {
 		for _, h := range w.source[n] {
@@ -564,8 +562,7 @@ func (w *world) holdsWhatIsClaimed(when string) {
 	}
 }
 
-// agrees compares status, as it was brought up to date by what changed, with one
-// that looks at everything.
+// agrees compares the status cache, which applied changes, with a fresh one.
 func (w *world) agrees() {
 	e := w.driver.engine
 	e.statusCache.update(w.now)
@@ -594,7 +591,7 @@ func (w *world) agrees() {
 	}
 }
 
-// run has events happen, and returns what came of them.
+// run plays events, and returns a log of the calls.
 func (w *world) run() string {
 	for range 60 {
 		w.step()
@@ -606,8 +603,8 @@ func (w *world) run() string {
 	return w.log.String()
 }
 
-// TestEngine_Schedules has the same events at the same times give the same calls,
-// to the byte, and none that breaks a rule.
+// TestEngine_Schedules: the same events at the same times give the same calls, to the byte,
+// and no call breaks a rule.
 func TestEngine_Schedules(t *testing.T) {
 	t.Parallel()
 	schedules := 10_000

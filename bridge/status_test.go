@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// many has n services, of which the source cannot report some.
+// many begins with n services, some of which the source cannot report.
 func (s *story) many(n, unknown int) *story {
 	all := fleet(n, 1)
 	s.starts()
@@ -60,8 +60,8 @@ func TestLoop_Summary(t *testing.T) {
 	})
 }
 
-// TestLoop_SummaryCosts shows that what a scrape reads costs the same for few
-// services and for many, and for those that cannot be known.
+// TestLoop_SummaryCosts shows that a scrape costs the same for few services and for many,
+// and for those that the source cannot report.
 func TestLoop_SummaryCosts(t *testing.T) {
 	costs := make([]float64, 0, 2)
 	for _, n := range []int{10, 2000} {

@@ -9,8 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A watched target reports what others do to groups, from a Watch of each on, and is read
-// back at no time: the Kubernetes API.
+// A watched target reports changes of groups by others, after a Watch of the group, and is
+// never read back: the Kubernetes API.
 type watched struct {
 	*fake
 
@@ -36,7 +36,7 @@ func (w *watched) Changed() <-chan struct{} { return w.changed }
 
 func (w *watched) Changes() []registry.Group { return w.changes.take() }
 
-// loses has somebody delete the entry of a group, which is reported if its group is watched.
+// loses deletes the entry of a group, which the target reports if the group is watched.
 func (w *watched) loses() {
 	w.Drop(group("a"), "10.0.0.1:80")
 	for _, g := range w.groups.get() {
@@ -48,8 +48,8 @@ func (w *watched) loses() {
 	}
 }
 
-// TestWatched_OurGroups has somebody delete an entry: it is written again at once,
-// whenever its service came.
+// TestWatched_OurGroups: another writer deletes an entry. It is written again at once, however
+// long ago its service appeared.
 func TestWatched_OurGroups(t *testing.T) {
 	const a = "10.0.0.1:80"
 	stories(t, speed, map[string]func(*story){

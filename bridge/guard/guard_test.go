@@ -97,9 +97,8 @@ func (b *bench) set(services, claims string) {
 	}
 }
 
-// run has each line happen: what services store, a new connection, a restart or a
-// decision about so many of the held ones; then time passes, and the guard deletes and
-// holds so much.
+// run plays each line: the endpoints of services, a new connection, a restart, or a decision
+// about a number of held ones. Then time passes, and the guard deletes and holds so many.
 func (b *bench) run(script string) *bench {
 	b.t.Helper()
 	for line := range strings.Lines(script) {
@@ -142,7 +141,7 @@ func (b *bench) is(what string, got, want any) {
 	}
 }
 
-// in lets time pass, has the guard judge, stores records and deletes what may go.
+// in lets time pass, calls Judge, stores the records and deletes the free endpoints.
 func (b *bench) in(d time.Duration) {
 	b.t.Helper()
 	b.now = b.now.Add(d)

@@ -28,7 +28,7 @@ type world struct {
 	unasked  bool // in the last round a service lost more than half without approval
 }
 
-// A mirrored service, and what the invariants have to remember of it. None of that comes from a guard.
+// A mirrored service, and what the invariants have to remember of it. None of it comes from the guard.
 type mirrored struct {
 	group    registry.Group
 	shown    uint8 // by the source
@@ -107,8 +107,8 @@ func (s *mirrored) fates(g *guard.Guard, fate guard.Fate) (set uint8) {
 	return set
 }
 
-// round adds what is missing, has the guard judge, saves records and deletes what
-// may go, or a part of it where the process dies.
+// round adds missing endpoints, calls Judge, saves the records and deletes the free
+// endpoints, or some of them if the process dies.
 func (w *world) round() {
 	w.shows = 0
 	for _, s := range w.services {
@@ -132,7 +132,7 @@ func (w *world) round() {
 	w.checkBudget()
 }
 
-// fall records when fewer endpoints are claimed than before, and stay so until that has settled.
+// fall records when fewer endpoints are claimed than before, for as long as Settle.
 func (s *mirrored) fall(now time.Time, settle time.Duration) {
 	n := count(s.shown)
 	switch {
@@ -155,7 +155,7 @@ func (w *world) service(g registry.Group) *mirrored {
 	return w.services[slices.IndexFunc(w.services, func(s *mirrored) bool { return s.group == g })]
 }
 
-// released checks that a hold ends by a cause that can be.
+// released checks that a hold ends by a possible cause.
 func (w *world) released(x guard.Release) {
 	s := w.service(x.Service)
 	gone := s.stored &^ (s.shown | s.denied | s.approved)
@@ -172,7 +172,7 @@ func (w *world) released(x guard.Release) {
 	s.held = -1
 }
 
-// accept has a loss be no loss any more.
+// accept makes a loss count no longer.
 func (s *mirrored) accept(gone uint8) {
 	s.approved |= gone
 	s.peaks = nil
@@ -221,8 +221,8 @@ func (w *world) delete() {
 	}
 }
 
-// checkBudget checks that no more is lost within a window than the share, but for
-// what somebody accepted.
+// checkBudget checks that no more is lost within a window than the share, except for
+// accepted losses.
 func (w *world) checkBudget() {
 	if w.guard.Options.Mode != guard.Enforce || !w.unasked {
 		return
@@ -248,8 +248,8 @@ func (w *world) checkBudget() {
 	w.require(left > 0, "nothing is left")
 }
 
-// checkRestart checks that a process which knows only the records lets nothing
-// go that this one keeps for more than a wait, and holds and keeps what this one does.
+// checkRestart checks that a process which knows only the records deletes nothing
+// that this one keeps for more than a wait, and holds and keeps the same.
 func (w *world) checkRestart() {
 	if w.guard.Options.Mode != guard.Enforce {
 		return
@@ -271,7 +271,7 @@ func (w *world) restart() {
 	w.connect()
 }
 
-// connect has the source be read over a new connection.
+// connect reads the source over a new connection.
 func (w *world) connect() {
 	w.connection++
 	for _, s := range w.services {
@@ -281,7 +281,7 @@ func (w *world) connect() {
 
 func (s *mirrored) show(set uint8) { s.shown, s.seen = set, s.seen|set }
 
-// decide has an operator decide about all candidates or some.
+// decide makes an operator decide about all candidates or some.
 func (w *world) decide(fate guard.Fate, all bool) { //nolint:revive // of a test
 	var keys []guard.Key
 	for _, s := range w.services {
@@ -308,7 +308,7 @@ func (w *world) decide(fate guard.Fate, all bool) { //nolint:revive // of a test
 	w.logf("%s: %d of %v", fate, w.guard.Decide(w.now, fate, keys), keys)
 }
 
-// act has something happen.
+// act plays one event.
 func (w *world) act() {
 	s := w.services[w.r.IntN(len(w.services))]
 	some := uint8(w.r.Uint32())
@@ -369,7 +369,7 @@ func (w *world) run(steps int) {
 	w.settle()
 }
 
-// settle has the source stay as it is and an operator approve: then the target has the
+// settle leaves the source as it is, and makes an operator approve. Then the target has the
 // claimed and the denied endpoints.
 func (w *world) settle() {
 	for _, s := range w.services {
@@ -385,7 +385,7 @@ func (w *world) settle() {
 	}
 }
 
-// TestGuard_Schedules has each seed give the same decisions, and none that breaks a rule.
+// TestGuard_Schedules: each seed gives the same decisions, and none breaks a rule.
 func TestGuard_Schedules(t *testing.T) {
 	schedules := 10_000
 	if testing.Short() {

@@ -53,7 +53,7 @@ func newMesh(t *testing.T, sizes map[string]int) *mesh {
 	return m
 }
 
-// show makes endpoints all that the source shows of a service.
+// show makes the source show exactly these endpoints of a service.
 func (m *mesh) show(name string, endpoints []string) {
 	m.shown[name], m.changed[name] = endpoints, true
 	if m.seen[name] == nil {
@@ -64,7 +64,7 @@ func (m *mesh) show(name string, endpoints []string) {
 	}
 }
 
-// scale makes a service have n endpoints: the newest go first, those that come are new.
+// scale makes a service have n endpoints: the newest are removed first, added ones are new.
 func (m *mesh) scale(name string, n int) {
 	all := slices.Clone(m.shown[name][:min(n, len(m.shown[name]))])
 	for len(all) < n {
@@ -73,8 +73,7 @@ func (m *mesh) scale(name string, n int) {
 	m.show(name, all)
 }
 
-// only has the source show n of the endpoints that there were at first, service by
-// service or evenly from all.
+// only makes the source show n of the first endpoints, service by service or evenly from all.
 func (m *mesh) only(n int, evenly bool) { //nolint:revive // of a test
 	shown := make(map[string]int)
 	for n > 0 {
@@ -102,14 +101,14 @@ func (m *mesh) connect() {
 	}
 }
 
-// restartsWith has the source restart and show n of its first endpoints.
+// restartsWith restarts the source, which then shows n of its first endpoints.
 func (m *mesh) restartsWith(n int, evenly bool) {
 	clear(m.shown)
 	m.connect()
 	m.only(n, evenly)
 }
 
-// count returns how many endpoints are stored of the services that were there at first.
+// count returns how many endpoints of the first services are stored.
 func (m *mesh) count() (n int) {
 	for name := range m.first {
 		n += len(m.stored[name])
@@ -143,7 +142,7 @@ func (m *mesh) round() {
 	}
 }
 
-// observe has the guard observe the endpoints of a service that the source shows, and the
+// observe makes the guard observe the endpoints of a service that the source shows, and the
 // stored ones that it showed before.
 func (m *mesh) observe(name string) {
 	var all []endpoint
@@ -179,7 +178,7 @@ func (m *mesh) delete(name string) {
 	m.observe(name)
 }
 
-// pass lets time pass, and looks every so often.
+// pass lets time pass, and judges at intervals.
 func (m *mesh) pass(d, step time.Duration) {
 	for until := m.now.Add(d); m.now.Before(until); {
 		m.now = m.now.Add(step)
@@ -187,13 +186,13 @@ func (m *mesh) pass(d, step time.Duration) {
 	}
 }
 
-// A scenario is what happens to a mesh.
+// A scenario is a sequence of events in a mesh.
 type scenario struct {
 	what string
 	do   func(*mesh)
 }
 
-// away has a source restart and show so many tenths for a while.
+// away restarts a source, which shows so many tenths for a while.
 func away(tenths int, d time.Duration, evenly bool) func(*mesh) {
 	return func(m *mesh) {
 		m.restartsWith(m.size*tenths/10, evenly)
@@ -203,7 +202,7 @@ func away(tenths int, d time.Duration, evenly bool) func(*mesh) {
 	}
 }
 
-// turns has a source show so many tenths and all in turns.
+// turns makes a source show so many tenths and everything in turns.
 func turns(tenths int) func(*mesh) {
 	return func(m *mesh) {
 		for range 15 {
@@ -215,7 +214,7 @@ func turns(tenths int) func(*mesh) {
 	}
 }
 
-// bleed has a source lose 29 % of the remaining endpoints again and again.
+// bleed makes a source lose 29 % of the remaining endpoints again and again.
 func bleed(lose func(*mesh, int, bool), evenly bool) func(*mesh) {
 	return func(m *mesh) {
 		shown := m.size
@@ -315,7 +314,7 @@ func (m *mesh) cell() string {
 	return text
 }
 
-// operate has each word of a script happen: s0*=4 makes the services of such a name
+// operate plays each word of a script: s0*=4 makes the services of such a name
 // have four endpoints, big=35..2 one less each second, and 30s lets time pass.
 func operate(script string) func(*mesh) {
 	return func(m *mesh) {

@@ -16,7 +16,7 @@ func selfRegistering() *plan.Planner {
 	return p
 }
 
-// TestPlanner_Contradictions has a process at one address register entries, each as group and
+// TestPlanner_Contradictions: a process at one address registers entries, each as group and
 // key, while others are claimed for it.
 func TestPlanner_Contradictions(t *testing.T) {
 	const at = "tri://10.0.0.5:20880"
@@ -81,7 +81,7 @@ func TestPlanner_Contradictions(t *testing.T) {
 	}
 }
 
-// place returns the group of a name, which begins with a root where it has one.
+// place returns the group of a name, which begins with its root, if it has one.
 func place(name string) registry.Group {
 	g := group(name)
 	if i := strings.LastIndexByte(name, '/'); i > 0 {
@@ -90,7 +90,7 @@ func place(name string) registry.Group {
 	return g
 }
 
-// TestPlanner_Contradictions_Changes has registrations and claims come and go.
+// TestPlanner_Contradictions_Changes: registrations and claims come and go.
 func TestPlanner_Contradictions_Changes(t *testing.T) {
 	p, g, other := selfRegistering(), group("shop.Orders"), group("shop.Order")
 	drained := false
@@ -126,7 +126,7 @@ func TestPlanner_Contradictions_Changes(t *testing.T) {
 	expect("the other group is gone", 0)
 }
 
-// TestPlanner_Contradictions_Bounded has more be registered than is remembered.
+// TestPlanner_Contradictions_Bounded: there are more registrations than are remembered.
 func TestPlanner_Contradictions_Bounded(t *testing.T) {
 	p, g := selfRegistering(), group("shop.Orders")
 	claim(p, g, plan.Withdrawn, "0/s tri://last")
@@ -151,7 +151,7 @@ func TestPlanner_Contradictions_Bounded(t *testing.T) {
 	}
 }
 
-// TestPlanner_SelfRegistered has providers register themselves next to claimed entries.
+// TestPlanner_SelfRegistered: providers register themselves next to claimed entries.
 func TestPlanner_SelfRegistered(t *testing.T) {
 	p, g := selfRegistering(), group("g")
 	claim(p, g, plan.Withdrawn, "0/s tri://1?1 tri://2?1")
@@ -163,8 +163,8 @@ func TestPlanner_SelfRegistered(t *testing.T) {
 	}
 }
 
-// TestPlanner_SelfRegistration compares claims with what providers registered themselves
-// wherever they can, whether several services may claim in a group or one.
+// TestPlanner_SelfRegistration: claims are compared with self-registered entries in every
+// target that has them, in shared and in exclusive groups.
 func TestPlanner_SelfRegistration(t *testing.T) {
 	for name, tt := range map[string]struct {
 		exclusive, selfRegistration bool

@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzPlanner checks what must hold whatever happens: a change that was
-// applied leaves nothing to do, others' entries are never touched, the same
-// facts in any order give the same change, and the counts are right.
+// FuzzPlanner checks the invariants: an applied change leaves nothing to do, entries of others
+// are never touched, the same facts in any order give the same change, and the counts are
+// right.
 func FuzzPlanner(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed)
@@ -56,7 +56,7 @@ func (*world) groups() iter.Seq[registry.Group] {
 
 func (w *world) group() registry.Group { return slices.Collect(w.groups())[w.r.IntN(3)] }
 
-// happen returns something that happens.
+// happen returns a random event.
 func (w *world) happen() fact {
 	if w.r.IntN(3) == 0 {
 		return w.observation()

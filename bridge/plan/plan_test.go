@@ -38,7 +38,7 @@ func parseStored(g registry.Group, text string) (all []registry.Stored) {
 	return all
 }
 
-// claim has services claim entries of a group, by texts such as "0/s 1=x 2=y".
+// claim makes services claim entries of a group, by texts such as "0/s 1=x 2=y".
 func claim(p *plan.Planner, g registry.Group, how plan.Evidence, text string) {
 	of, entries, _ := strings.Cut(text, " ")
 	bridge, service, _ := strings.Cut(of, "/")
@@ -94,8 +94,8 @@ func rowTexts(p *plan.Planner, g registry.Group) string {
 	return strings.Join(all, " ")
 }
 
-// TestPlanner_Change has services claim in one group. A value of guess yields to
-// another's entry of the same address.
+// TestPlanner_Change: services claim in one group. A value of guess yields to the entry of
+// another owner at the same address.
 func TestPlanner_Change(t *testing.T) {
 	rows := map[string]string{ // of some: the claimed keys, marked if they are stored by us or by the winner
 		"an entry is missing":                   "1 2",
@@ -269,7 +269,7 @@ func TestPlanner_Orphans(t *testing.T) {
 	}
 }
 
-// TestPlanner_Counts shows what a planner knows of claims and groups as they come and go.
+// TestPlanner_Counts: the planner counts claims and groups as they come and go.
 func TestPlanner_Counts(t *testing.T) {
 	p, s, g, h := plan.New("me"), from(1, "s"), group("g"), group("h")
 	expect := func(ok bool, format string, args ...any) {
@@ -316,7 +316,7 @@ func TestPlanner_InputsUnchanged(t *testing.T) {
 	}
 }
 
-// TestPlanner_SelfDeregistered has providers that registered themselves go from their places.
+// TestPlanner_SelfDeregistered: providers that registered themselves deregister.
 func TestPlanner_SelfDeregistered(t *testing.T) {
 	for name, tt := range map[string]struct{ claimed, before, after, want string }{
 		"its entry is gone":                 {"tri://1=x", "tri://1=y@", "", "1"},
