@@ -80,7 +80,7 @@ func (a *admission) setRefused(refused error) {
 		a.log.Error("the target may not be written to; it is tried again, and other targets continue", "err", refused, "every", a.retry)
 		a.emit(bridge.Event{
 			Time: time.Now(), Kind: bridge.EventRefused, Target: a.name, What: "nothing may be written to the target",
-			Why: refused.Error(), Release: "when a try succeeds; there is one every " + a.retry.String(),
+			Why: refused.Error(), Release: "when a retry succeeds; one is made every " + a.retry.String(),
 		})
 	case refused == nil && before != nil:
 		a.log.Info("the target may be written to by now")
