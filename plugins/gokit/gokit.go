@@ -142,9 +142,9 @@ func (i *Instancer) observe(ctx context.Context, o *observer) {
 		}
 		for sent := false; !sent; {
 			select {
-			case <-o.wake: // send the newer event instead
+			case <-ctx.Done():
 				return
-			case <-o.wake: // there is something newer
+			case <-o.wake: // send the newer event instead
 			case o.ch <- i.event():
 				sent = true
 			}
