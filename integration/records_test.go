@@ -83,7 +83,7 @@ bridges:
 	})
 	for stopped := false; !stopped; { // a registry that is too slow to keep the records is reported
 		bridge.Stop(t)
-		if stopped = !strings.Contains(bridge.Log(), "a restart may not know what was served"); !stopped {
+		if stopped = !strings.Contains(bridge.Log(), "could not persist what is served"); !stopped {
 			bridge.Start(t)
 			bridge.AwaitReady(t)
 		}

@@ -130,15 +130,15 @@ func TestPreflight_OtherSourcesOfKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
-		"· alternative: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
-		"· alternative: service keys by api: answers, but there is no key",
-		"· alternative: service keys by kubernetes: works, with 1 key: mapping.from: kubernetes")
+		"· alternative: service keys by debug-xds: not yet: istiod answers only over TLS", "fix: set istiod.tls, and port 15012 in istiod.address",
+		"· alternative: service keys by api: answers, but has no service key",
+		"· alternative: service keys by kubernetes: works, with 1 key: set mapping.from: kubernetes")
 	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
 		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· alternative: service keys by kubernetes: not from here: ", "allow get, list and watch")
 	asked := w.file("asked.yaml", strings.Replace(w.text(file), fmt.Sprintf("from: debug-http, addresses: [%q]", strings.TrimPrefix(w.debug.URL, "http://")), "from: kubernetes", 1))
-	do(t, "preflight", "-f", asked).want(t, exitFindings, "× service keys: ", "fix: allow get, list and watch of what is named; deploy/kubernetes-source.yaml does")
+	do(t, "preflight", "-f", asked).want(t, exitFindings, "× service keys: ", "fix: allow get, list and watch of these objects: apply deploy/kubernetes-source.yaml")
 }
 
 // Of a mesh that is read by the API, keys count once everything was read, and what is

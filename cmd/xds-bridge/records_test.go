@@ -30,7 +30,7 @@ func TestServed_ReadOnlyRegistry(t *testing.T) {
 	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "after a restart all that is served counts as new", "create, write and delete below /xds-bridge/shop")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "after a restart, all served entries count as new", "create, write and delete below /xds-bridge/shop")
 	var first []string
 	for range 2 { // a restart serves it again
 		r := w.start(file)
@@ -39,7 +39,7 @@ func TestServed_ReadOnlyRegistry(t *testing.T) {
 			t.Errorf("served is %q, want %q", first, want)
 		}
 		eventually(t, "it is ready", func() bool { code, _ := r.probe(t, "/readyz"); return code == 200 })
-		if r.stop(); !strings.Contains(r.log.String(), "a restart may not know what was served") {
+		if r.stop(); !strings.Contains(r.log.String(), "could not persist what is served") {
 			t.Error("it was not reported that nothing is kept")
 		}
 	}

@@ -71,36 +71,36 @@ func TestPreflight_Kubernetes(t *testing.T) {
 		want      []string // the outcome and the text of findings
 	}{
 		"all is there": {want: []string{
-			"ok rights: list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace xds-bridge", "ok list: 0 ServiceEntries in namespace xds-bridge", "ok write: one was tried",
+			"ok rights: list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace xds-bridge", "ok list: 0 ServiceEntries in namespace xds-bridge", "ok write: a write was tried",
 			"info alternative: istiod reads the bridge: istiod is not at",
 		}},
 		"rights that lack": {server: apiServer{denied: []string{"patch", "delete"}}, want: []string{
-			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
-			"warning records: a restart will forget what was lost and decided: we may not patch configmaps in namespace xds-bridge",
+			"failed rights: the bridge is not allowed to patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
+			"warning records: a restart will forget losses and decisions: the bridge is not allowed to patch configmaps in namespace xds-bridge",
 		}},
 		"no right to subsets": {imports: "subsetLabel: version", want: []string{
-			"failed rights: we may not list, get, watch, create, patch, delete destinationrules.networking.istio.io in namespace xds-bridge" +
-				" (apply deploy/kubernetes-import.yaml and deploy/kubernetes-import-subsets.yaml for our account)",
+			"failed rights: the bridge is not allowed to list, get, watch, create, patch, delete destinationrules.networking.istio.io in namespace xds-bridge" +
+				" (apply deploy/kubernetes-import.yaml and deploy/kubernetes-import-subsets.yaml for the bridge's account)",
 		}},
 		"no right in another namespace": {imports: "namespace: shop", want: []string{
-			"failed rights: we may not list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace shop" +
-				" (apply deploy/kubernetes-import.yaml, with namespace shop in place of xds-bridge, for our account)",
+			"failed rights: the bridge is not allowed to list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace shop" +
+				" (apply deploy/kubernetes-import.yaml, with namespace shop instead of xds-bridge, for the bridge's account)",
 		}},
 		"no right to list": {server: apiServer{denied: []string{"list"}, list: http.StatusForbidden}, want: []string{
-			"failed rights: we may not list serviceentries.networking.istio.io", "failed list: ",
+			"failed rights: the bridge is not allowed to list serviceentries.networking.istio.io", "failed list: ",
 		}},
 		"no definition of ServiceEntries": {server: apiServer{list: http.StatusNotFound}, want: []string{
 			"failed list: refused: install istio's custom resource definitions",
 		}},
 		"nobody there": {down: true, want: []string{"failed reachable: "}},
 		"a directory beside an API that would do": {directory: true, want: []string{
-			"ok list: 0 ServiceEntries", "ok write: one was tried", "info alternative: ServiceEntries by the Kubernetes API: works at http://127.0.0.1", ": leave import.directory out",
+			"ok list: 0 ServiceEntries", "ok write: a write was tried", "info alternative: ServiceEntries by the Kubernetes API: works at http://127.0.0.1", ": leave import.directory out",
 		}},
 		"a directory with a broken file": {directory: true, broken: true, want: []string{
-			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken.yaml (repair or delete them", "ok write: one was tried",
+			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken.yaml (repair or delete them", "ok write: a write was tried",
 		}},
 		"a directory beside an API that would not": {directory: true, server: apiServer{denied: []string{"create"}}, want: []string{
-			"info alternative: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io; create configmaps",
+			"info alternative: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "the bridge is not allowed to create serviceentries.networking.istio.io; create configmaps",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

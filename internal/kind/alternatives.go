@@ -20,44 +20,45 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// istiodAddress is where istiod is in a cluster in which it was installed as its
-// documents say.
+// istiodAddress is the address of istiod after an installation with default names.
 const istiodAddress = "istiod.istio-system.svc:15012"
 
 // alternativeTimeout is how long an alternative may take to answer.
 const alternativeTimeout = 3 * time.Second
 
-// CheckOtherWriting returns a check of how else entries could be written into a mesh from
-// here. No alternative is asked for, so that none fails.
+// CheckOtherWriting returns a check of other ways to write entries into a mesh from here.
+// The configuration uses none of them, so the check never fails.
 func CheckOtherWriting(r config.Registry) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
-			change := "a registry with kubernetes in place of istiod"
+			change := "use a registry with kubernetes instead of istiod"
 			if r.Kubernetes != nil {
 				change = "leave import.directory out"
 			}
 			namespace := r.Settings().Mesh.Namespace
-			informOfAPI(ctx, f, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(alternativeTimeout)}), namespace, change)
+			k := cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(alternativeTimeout)})
+			informOfAPI(ctx, f, k, namespace, change)
 		}
 		if r.Kubernetes != nil {
-			informOfIstiod(ctx, f, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
+			informOfIstiod(ctx, f, "istiod reads the bridge",
+				"if you may change istiod's configSources, use a registry with istiod instead of kubernetes, and set listen")
 		}
 	}
 }
 
-// keySources are the sources of the service keys of a mesh, as mapping.from names them.
+// keySources returns the sources of the service keys of a mesh, as mapping.from names them.
 func keySources() []string { return []string{"debug-xds", "debug-http", "api", "kubernetes"} }
 
-// CheckOtherReading returns a check of how else a mesh could be read from here. No
-// alternative is asked for, so that none fails.
+// CheckOtherReading returns a check of other ways to read a mesh from here. The
+// configuration uses none of them, so the check never fails.
 func CheckOtherReading(r config.Registry) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Istiod == nil {
-			informOfIstiod(ctx, f, "endpoints by istiod", "a registry with istiod in place of kubernetes")
+			informOfIstiod(ctx, f, "endpoints by istiod", "use a registry with istiod instead of kubernetes")
 			return
 		}
 		var trying sync.WaitGroup
@@ -80,15 +81,15 @@ func CheckOtherReading(r config.Registry) func(context.Context, *preflight.Findi
 func informOfKeys(ctx context.Context, f *preflight.Findings, m config.Istiod, from string) {
 	check := "alternative: service keys by " + from
 	switch {
-	case from == "kubernetes" && !namesCluster(m.Mapping.Kubernetes.Kubeconfig):
+	case from == "kubernetes" && !isClusterSet(m.Mapping.Kubernetes.Kubeconfig):
 		f.Inform(check, notInCluster, nameCluster)
 		return
 	case from == "debug-xds" && m.TLS == nil:
-		f.Inform(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
+		f.Inform(check, "not yet: istiod answers only over TLS", "set istiod.tls, and port 15012 in istiod.address")
 		return
 	}
 	m.Mapping.From = from
-	if from != "kubernetes" { // one replica shows whether it is answered
+	if from != "kubernetes" { // one replica is enough to see whether istiod answers
 		m.Mapping.Addresses = []string{m.Address}
 		if host, _, err := net.SplitHostPort(m.Address); err == nil && from == "debug-http" {
 			m.Mapping.Addresses = []string{host}
@@ -107,13 +108,13 @@ func keysRead(read debug.Snapshot, err error, from string) string {
 	case read.Unread != nil:
 		return fmt.Sprintf("works in part, with %s: %v", registry.Counted(read.Mapping.Len(), "key", "keys"), read.Unread)
 	case read.Mapping.Len() == 0:
-		return "answers, but there is no key"
+		return "answers, but has no service key"
 	}
-	return fmt.Sprintf("works, with %s: mapping.from: %s", registry.Counted(read.Mapping.Len(), "key", "keys"), from)
+	return fmt.Sprintf("works, with %s: set mapping.from: %s", registry.Counted(read.Mapping.Len(), "key", "keys"), from)
 }
 
-// readKeys reads the service keys of a mesh until they are complete, cannot be read,
-// or ctx ends.
+// readKeys reads the service keys of a mesh until they are complete, reading fails, or ctx
+// ends.
 func readKeys(ctx context.Context, m *config.Istiod) (last debug.Snapshot, err error) {
 	o := mesh.Options{Log: slog.New(slog.DiscardHandler)}
 	if o.ADS, err = adsOptions(m); err != nil {
@@ -133,40 +134,41 @@ func readKeys(ctx context.Context, m *config.Istiod) (last debug.Snapshot, err e
 }
 
 const (
-	notInCluster = "not from here: this is no pod, and no kubeconfig is named"
+	notInCluster = "not from here: the process is not in a pod, and no kubeconfig is set"
 	nameCluster  = "run in a pod, or set KUBECONFIG"
 )
 
-// namesCluster reports whether somebody said which cluster is meant. A kubeconfig that
-// nobody named is left alone: it may ask for a login.
-func namesCluster(kubeconfig string) bool {
+// isClusterSet reports whether the settings or the environment select a cluster. The
+// default kubeconfig is never used: it may require a login.
+func isClusterSet(kubeconfig string) bool {
 	return kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" || os.Getenv("KUBECONFIG") != ""
 }
 
-// informOfAPI reports whether ServiceEntries could be written by the Kubernetes API, and
-// what to change for that.
+// informOfAPI reports whether ServiceEntries could be written by the Kubernetes API. The
+// change is what the operator has to configure for that.
 func informOfAPI(ctx context.Context, f *preflight.Findings, k *config.Kubernetes, namespace, change string) {
 	const check = "alternative: ServiceEntries by the Kubernetes API"
-	if !namesCluster(k.Kubeconfig) {
+	if !isClusterSet(k.Kubeconfig) {
 		f.Inform(check, notInCluster, nameCluster)
 		return
 	}
 	server, err := kubernetesKind{k}.restConfig()
 	if err != nil {
-		f.Inform(check, "not from here: "+err.Error(), "name a kubeconfig file")
+		f.Inform(check, "not from here: "+err.Error(), "set a kubeconfig file")
 		return
 	}
 	api, err := kubernetes.NewAPI(server, "preflight")
 	if err != nil {
-		f.Inform(check, "not from here: "+err.Error(), "name another kubeconfig file")
+		f.Inform(check, "not from here: "+err.Error(), "set another kubeconfig file")
 		return
 	}
 	o := kubernetes.Options{Namespace: namespace}
 	switch lacking, err := api.Lacking(ctx, slices.Concat(kubernetes.Rights(o), kubernetes.RecordRights(o))); {
 	case err != nil:
-		f.Inform(check, "not from here: "+err.Error(), "let us reach "+server.Host)
+		f.Inform(check, "not from here: "+err.Error(), "make "+server.Host+" reachable from here")
 	case len(lacking) > 0:
-		f.Inform(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.Inform(check, "not yet: at "+server.Host+", "+lackingRights(lacking, namespace),
+			"apply deploy/kubernetes-import.yaml for the bridge's account")
 	default:
 		if _, err := api.List(ctx, serviceentry.ObjectKind, namespace); err != nil {
 			f.Inform(check, "not yet: "+err.Error(), "install istio's custom resource definitions")

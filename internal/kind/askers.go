@@ -13,8 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dubborpc"
 )
 
-// askers ask providers for metadata that is not in the registry, by where these lie: at
-// addresses that a bridge lets pass which reads there.
+// askers ask providers for metadata that is not in the registry. The key is the location
+// of a provider. An asker connects only to addresses that a bridge which reads the location
+// allows.
 type askers map[registry.Group]*dubborpc.Asker
 
 func newAskers(cfg *config.Config, name string) askers {

@@ -14,45 +14,45 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// A documentStore reads documents over a connection of its own, which exists while it
-// runs.
+// A documentStore reads documents over its own connection, which exists while Run runs.
 type documentStore interface {
 	Run(ctx context.Context) error
 	Document(ctx context.Context, ref metadata.Ref) (string, error)
 }
 
-// store is a documentStore of two functions.
-type store struct {
+// documentFuncs is a documentStore of two functions.
+type documentFuncs struct {
 	run  func(ctx context.Context) error
 	read func(ctx context.Context, ref metadata.Ref) (string, error)
 }
 
 // Run implements documentStore.
-func (s store) Run(ctx context.Context) error { return s.run(ctx) }
+func (s documentFuncs) Run(ctx context.Context) error { return s.run(ctx) }
 
 // Document implements documentStore.
-func (s store) Document(ctx context.Context, ref metadata.Ref) (string, error) {
+func (s documentFuncs) Document(ctx context.Context, ref metadata.Ref) (string, error) {
 	return s.read(ctx, ref)
 }
 
 var errNotConnected = errors.New("not connected yet")
 
-// A documentRegistry is the registry that stores the documents of the instances of
-// another; nil: they are stored beside the instances.
+// A documentRegistry is the registry that stores the documents of another registry's
+// instances. If it is nil, the registry of the instances stores the documents as well.
 type documentRegistry struct {
 	name string
 	documentStore
 }
 
-// newDocumentRegistry returns where the instances of a registry have their documents.
+// newDocumentRegistry returns the registry that stores the documents of a registry's
+// instances, nil if it is the same registry.
 func newDocumentRegistry(e *Env, name string) (*documentRegistry, error) {
 	other := e.Config.Registries[name].Metadata
 	if other == "" {
-		return nil, nil //nolint:nilnil // they are stored beside the instances
+		return nil, nil //nolint:nilnil // the same registry stores instances and documents
 	}
 	documents := Of(e.Config.Registries[other]).Facilities().documents
 	if documents == nil {
-		return nil, fmt.Errorf("metadataRegistry: %s stores no metadata", other)
+		return nil, fmt.Errorf("metadataRegistry: %s cannot store metadata", other)
 	}
 	s, err := documents(e, other, metadataRoot(e.Config, name))
 	if err != nil {
@@ -61,7 +61,7 @@ func newDocumentRegistry(e *Env, name string) (*documentRegistry, error) {
 	return &documentRegistry{other, s}, nil
 }
 
-// metadataRoot returns the path below which ZooKeeper has the documents of a registry.
+// metadataRoot returns the path below which ZooKeeper stores the documents of a registry.
 func metadataRoot(cfg *config.Config, name string) string {
 	for _, u := range cfg.Uses() {
 		if u.Read && u.Registry == name && u.Format.Format == dubbo.KindApplication {
@@ -71,8 +71,8 @@ func metadataRoot(cfg *config.Config, name string) string {
 	return ""
 }
 
-// asker returns an Asker that asks providers for what they keep to themselves, and the
-// registry for what they store.
+// asker returns an Asker that reads stored documents from the registry, and asks providers
+// for the others.
 func (s *documentRegistry) asker(providers dependency.Asker) dependency.Asker {
 	if s == nil {
 		return providers
@@ -98,7 +98,7 @@ func (a storedAsker) Ask(ctx context.Context, ref metadata.Ref) (string, error) 
 	return text, nil
 }
 
-// Question implements dependency.Asker: a stored document shares its text with none.
+// Question implements dependency.Asker. Each stored document has its own text.
 func (a storedAsker) Question(ref metadata.Ref) string {
 	if _, ok := dubbo.ParseMetadataRevision(ref.Key); ok {
 		return ""
@@ -106,22 +106,22 @@ func (a storedAsker) Question(ref metadata.Ref) string {
 	return a.Asker.Question(ref)
 }
 
-// beside returns a source beside which the connection to the registry runs.
-func (s *documentRegistry) beside(from Source) Source {
+// runWith returns a source that also runs the connection to the document registry.
+func (s *documentRegistry) runWith(from Source) Source {
 	if s == nil {
 		return from
 	}
-	return sourceBeside{from, s}
+	return sourceWithDocuments{from, s}
 }
 
-type sourceBeside struct {
+type sourceWithDocuments struct {
 	Source
 
 	stored *documentRegistry
 }
 
 // Run implements registry.Source.
-func (s sourceBeside) Run(ctx context.Context, table *registry.Table) error {
+func (s sourceWithDocuments) Run(ctx context.Context, table *registry.Table) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := s.stored.Run(ctx); err != nil {

@@ -27,14 +27,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// kubernetesKind is a mesh, accessed through the API of its cluster.
+// kubernetesKind is a mesh that the bridge accesses through the API of its cluster.
 type kubernetesKind struct{ *config.Kubernetes }
 
 func (kubernetesKind) Title() string { return "kubernetes" }
 
 func (kubernetesKind) Facilities() Facilities { return Facilities{} }
 
-// restConfig says how to connect to the API server, and as whom.
+// restConfig returns the address and the credentials of the API server.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)
 	if err != nil {
@@ -45,21 +45,23 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	return c, nil
 }
 
-// restConfig says how to connect to the API server of a context of a file, and as whom.
-func restConfig(file, name string) (*rest.Config, error) {
+// restConfig returns the address and the credentials of the API server in a context of a
+// kubeconfig file.
+func restConfig(file, contextName string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) { // client-go advises a variable that no kubeconfig is read for
-		err = errors.New("no cluster is named")
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName}
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) { // the error of client-go suggests a variable that does not help
+		err = errors.New("no cluster is set")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; name a kubeconfig file, set KUBECONFIG, or run in a pod", err)
+		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; set a kubeconfig file, set KUBECONFIG, or run in a pod", err)
 	}
 	return c, nil
 }
 
-// Connection implements kind: the API server, or a directory.
+// Connection implements Kind. The connection leads to the API server, or to a directory.
 func (k kubernetesKind) Connection(_ *Env, at config.TargetKey) (*Connection, error) {
 	c := &kubernetesConnection{name: at.Registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
@@ -72,11 +74,11 @@ func (k kubernetesKind) Connection(_ *Env, at config.TargetKey) (*Connection, er
 	return &Connection{Connector: c, Persistent: true}, nil
 }
 
-// A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
+// A kubernetesConnection leads to an API server or a directory that stores ServiceEntries.
 type kubernetesConnection struct {
 	name, where string
-	server      *rest.Config                     // nil: they are kept in a directory
-	target      atomic.Pointer[kubernetesStates] // of the last loop, which a reload replaces
+	server      *rest.Config                     // nil: a directory stores them
+	states      atomic.Pointer[kubernetesStates] // of the last target; a reload replaces it
 }
 
 func (*kubernetesConnection) Run(ctx context.Context) error { return untilDone(ctx) }
@@ -85,11 +87,11 @@ func (*kubernetesConnection) Close() {}
 
 func (c *kubernetesConnection) State() admin.TargetState {
 	out := admin.TargetState{Server: c.where}
-	of := c.target.Load()
-	if of == nil {
+	states := c.states.Load()
+	if states == nil {
 		return out
 	}
-	calls, watch := of.calls(), of.watch()
+	calls, watch := states.calls(), states.watch()
 	for _, s := range []kubernetes.State{calls, watch} {
 		out.Connected = out.Connected || s.Err == nil && !s.At.IsZero()
 		if out.Since.Before(s.Since) {
@@ -105,13 +107,13 @@ func (c *kubernetesConnection) State() admin.TargetState {
 	switch {
 	case calls.Err != nil:
 		out.LastError = calls.Err.Error()
-	case !errors.Is(watch.Err, registry.ErrRefused): // calls would fail as well, but none may have been made
+	case !errors.Is(watch.Err, registry.ErrRefused): // calls would fail as well, though there may have been none
 		out.LastError = out.Unwatched
 	}
 	return out
 }
 
-// kubernetesStates are the states of one target.
+// kubernetesStates returns the states of the calls and the watches of one target.
 type kubernetesStates struct {
 	calls, watch func() kubernetes.State
 }
@@ -122,11 +124,14 @@ func (c *kubernetesConnection) Bind(e *Env, bridges []config.Bridge, _ []config.
 	if err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Owner: e.Config.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: e.Logger("kubernetes", c.name), Accepts: e.Adopted}
+	o := kubernetes.Options{
+		Owner: e.Config.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil,
+		Log: e.Logger("kubernetes", c.name), Accepts: e.Adopted,
+	}
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
-		c.target.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
+		c.states.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
 		return &Bound{Target: target, Codecs: codecs, Check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, e.Config.Owner)
@@ -134,11 +139,13 @@ func (c *kubernetesConnection) Bind(e *Env, bridges []config.Bridge, _ []config.
 		return nil, err
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
-	c.target.Store(&kubernetesStates{target.State, target.WatchState})
-	return &Bound{Target: target, Codecs: codecs, Background: target.Run, Check: checkKubernetes(c.where, store, o)}, nil
+	c.states.Store(&kubernetesStates{target.State, target.WatchState})
+	return &Bound{
+		Target: target, Codecs: codecs, Background: target.Run, Check: checkKubernetes(c.where, store, o),
+	}, nil
 }
 
-// Source implements kind.
+// Source implements Kind.
 func (k kubernetesKind) Source(e *Env, name string) (Source, error) {
 	server, err := k.restConfig()
 	if err != nil {
@@ -146,7 +153,7 @@ func (k kubernetesKind) Source(e *Env, name string) (Source, error) {
 	}
 	log := e.Logger("mesh", name)
 	allow, tls := addresses(e.Config, name)
-	from := k.Kubernetes.Source // and not the method
+	from := k.Kubernetes.Source // the setting, not the method
 	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
 	reader, err := kube.New(kube.Options{
 		Rules: kube.Rules{
@@ -170,8 +177,8 @@ func (k kubernetesKind) Source(e *Env, name string) (Source, error) {
 	return kubernetesSource{source, reader, server.Host, from.Keys.Annotation}, nil
 }
 
-// keysByKubernetes has the keys of a mesh read from the objects of its cluster, and its
-// endpoints by xDS.
+// keysByKubernetes sets the options to read the keys of a mesh from the objects of its
+// cluster. Its endpoints are still read by xDS.
 func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	k := m.Mapping.Kubernetes
 	server, err := restConfig(k.Kubeconfig, k.Context)
@@ -180,7 +187,9 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	}
 	server.Wrap(kubelist.Bound(int64(m.Limits.MaxReceive)))
 	reader, err := kube.New(kube.Options{
-		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Decoder: mesh.NewDecoder(o.Allow, o.MutualTLS)},
+		Rules: kube.Rules{
+			Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Decoder: mesh.NewDecoder(o.Allow, o.MutualTLS),
+		},
 		Config: server, Namespaces: k.Namespaces, Istio: true, Log: o.Log,
 	})
 	if err != nil {
@@ -201,13 +210,17 @@ type kubernetesSource struct {
 func (s kubernetesSource) State() admin.SourceState {
 	keys := s.Status().Mapping
 	out := admin.SourceState{Connected: true, Mode: "watch", Mapping: &admin.Mapping{
-		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(), Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
+		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(),
+		Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
 	}}
 	for _, f := range s.reader.Status() {
 		if out.Heard.Before(f.Heard) {
 			out.Heard = f.Heard
 		}
-		shown := admin.Type{Type: strings.Trim(path.Join(f.Namespace, f.Resource), "/"), Resources: f.Objects, Responses: f.Lists + f.Events}
+		shown := admin.Type{
+			Type:      strings.Trim(path.Join(f.Namespace, f.Resource), "/"),
+			Resources: f.Objects, Responses: f.Lists + f.Events,
+		}
 		if f.Err != nil {
 			shown.LastError = f.Err.Error()
 			out.LastError = cmp.Or(out.LastError, shown.LastError)
@@ -237,17 +250,20 @@ func (s kubernetesSource) Check(ctx context.Context, f *preflight.Findings) {
 		checkKind(f, r, s.server)
 	}
 	switch {
-	case keys.Err != nil: // the kinds above report it
+	case keys.Err != nil: // checkKind has reported it
 	case !keys.Complete:
-		f.Unreachable("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.Unreachable("service keys", errNotReported, "increase --timeout")
 	default:
 		f.Pass("service keys", "%d by kubernetes", keys.Mapping.Len())
 		checkAnnotations(f, keys, s.annotation)
 	}
 }
 
-// isReported reports whether every kind of object was read or cannot be, and the keys
-// follow from that.
+// errNotReported is the error of a check that ended before the API server had answered.
+var errNotReported = errors.New("the API server has not reported everything yet")
+
+// isReported reports whether every kind of object, and with them the keys, was read or
+// failed to be read.
 func isReported(kinds []kube.InformerStatus, keys debug.Snapshot) bool {
 	return (keys.Complete || keys.Err != nil) &&
 		!slices.ContainsFunc(kinds, func(f kube.InformerStatus) bool { return !f.Listed && f.Err == nil })
@@ -262,18 +278,21 @@ func checkKind(f *preflight.Findings, r kube.InformerStatus, server string) {
 	case r.Err != nil:
 		f.Unreachable(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
 	case !r.Listed:
-		f.Unreachable(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
+		f.Unreachable(what, errNotReported, "increase --timeout")
 	case r.Absent:
-		f.Warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
+		f.Warn(what, "the API server does not have this kind",
+			"install Istio's custom resource definitions, or list istio in source.without")
 	default:
 		f.Pass(what, "%s", registry.Counted(r.Objects, "object", "objects"))
 	}
 }
 
-// allowReading is the remedy of a missing right to read a kind of object.
-const allowReading = "allow get, list and watch of what is named; deploy/kubernetes-source.yaml does for our account, docs/kubernetes-source.md for single namespaces"
+// allowReading is the remedy if the bridge may not read a kind of object.
+const allowReading = "allow get, list and watch of these objects: apply deploy/kubernetes-source.yaml for the bridge's account, " +
+	"or follow docs/kubernetes-source.md for single namespaces"
 
-// orWithout names the setting that leaves a kind of object out, if there is one.
+// orWithout returns a remedy that names the setting which skips a kind of object; empty if
+// there is no such setting.
 func orWithout(resource string) string {
 	kind := resource
 	if strings.HasSuffix(resource, ".networking.istio.io") {
@@ -285,13 +304,16 @@ func orWithout(resource string) string {
 	return "; or list " + kind + " in source.without"
 }
 
-// checkKubernetes tries whether objects can be kept, by one of each kind that is not stored.
-func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options) func(context.Context, *preflight.Findings) {
+// checkKubernetes reports whether objects can be listed and written. It tries to write one
+// object of each kind without storing it.
+func checkKubernetes(
+	where string, store kubernetes.Store, o kubernetes.Options,
+) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
-		fix := "let this user list and write files in import.directory"
+		fix := "allow this user to list and write files in import.directory"
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
-			fix = "install istio's custom resource definitions, " + applyManifests(o) + ", or write into import.directory"
+			fix = "install Istio's custom resource definitions, " + applyManifests(o) + ", or write into import.directory"
 			checkRights(ctx, f, api, o)
 		}
 		began := time.Now()
@@ -304,7 +326,8 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 				f.Fail("list", err, fix)
 				return
 			case err != nil:
-				f.Unreachable("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
+				f.Unreachable("reachable", err,
+					"check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
 				return
 			}
 			n := 0
@@ -318,10 +341,11 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 			counts = append(counts, fmt.Sprintf("%d %s", n, kubernetes.Plural(kind)))
 		}
 		f.Pass("reachable", "%s", where)
-		f.Pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
+		took := time.Since(began).Round(time.Millisecond)
+		f.Pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, took)
 		if len(unread) > 0 {
 			f.Warn("list", fmt.Sprintf("%d cannot be read, such as %s", len(unread), slices.Min(slices.Collect(maps.Keys(unread)))),
-				"repair or delete them: a host in them may be written twice, and istiod may read nothing new of a directory")
+				"repair or delete them: a host in them may be written twice, and istiod may stop reading changes of the directory")
 		}
 		for _, kind := range o.Kinds() {
 			if err := store.Try(ctx, kind, o.Namespace); err != nil {
@@ -329,36 +353,41 @@ func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options)
 				return
 			}
 		}
-		f.Pass("write", "one was tried, and not stored")
+		f.Pass("write", "a write was tried, without storing an object")
 	}
 }
 
 const manifestNamespace = "xds-bridge"
 
-// applyManifests says which of our manifests give the rights of a target.
+// applyManifests returns the remedy for missing rights: the manifests to apply.
 func applyManifests(o kubernetes.Options) string {
 	files := "deploy/kubernetes-import.yaml"
 	if o.Rules {
 		files += " and deploy/kubernetes-import-subsets.yaml"
 	}
 	if o.Namespace != manifestNamespace {
-		files += ", with namespace " + o.Namespace + " in place of " + manifestNamespace + ","
+		files += ", with namespace " + o.Namespace + " instead of " + manifestNamespace + ","
 	}
-	return "apply " + files + " for our account"
+	return "apply " + files + " for the bridge's account"
 }
 
-// checkRights reports which rights are missing. Other checks report an API server that
-// does not answer.
+// lackingRights says which rights the bridge's account does not have in a namespace.
+func lackingRights(lacking []kubernetes.Right, namespace string) string {
+	return fmt.Sprintf("the bridge is not allowed to %s in namespace %s", kubernetes.Listed(lacking), namespace)
+}
+
+// checkRights reports missing rights. Other checks report an API server that does not
+// answer.
 func checkRights(ctx context.Context, f *preflight.Findings, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {
 	case err != nil:
 	case len(lacking) > 0:
-		f.Fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
+		f.Fail(check, errors.New(lackingRights(lacking, o.Namespace)), applyManifests(o))
 	default:
 		f.Pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
 	}
 	if lacking, err := api.Lacking(ctx, kubernetes.RecordRights(o)); err == nil && len(lacking) > 0 {
-		f.Warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
+		f.Warn("records", "a restart will forget losses and decisions: "+lackingRights(lacking, o.Namespace), applyManifests(o))
 	}
 }

@@ -82,7 +82,7 @@ func TestRestConfig_NoCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := restConfig("", "")
-	if want := "kubernetes.kubeconfig: no cluster is named; name a kubeconfig file, set KUBECONFIG, or run in a pod"; err == nil || err.Error() != want {
+	if want := "kubernetes.kubeconfig: no cluster is set; set a kubeconfig file, set KUBECONFIG, or run in a pod"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -28,7 +28,7 @@ func TestKubernetesConnection_State(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &kubernetesConnection{name: "mesh", where: "https://kubernetes"}
-			c.target.Store(&kubernetesStates{func() kubernetes.State { return tt.calls }, func() kubernetes.State { return tt.watch }})
+			c.states.Store(&kubernetesStates{func() kubernetes.State { return tt.calls }, func() kubernetes.State { return tt.watch }})
 			got := c.State()
 			if got.Connected != tt.want.Connected || got.LastError != tt.want.LastError || got.Unwatched != tt.want.Unwatched {
 				t.Errorf("state() = %+v, want %+v", got, tt.want)

@@ -17,16 +17,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-// meshRecords is where what is served at one address is kept: what came from
-// a registry in that registry, and all of it in the directory state.dir, if it is
-// set.
+// meshRecords are the stores of what is served at one address. Each registry stores what
+// came from it. The directory state.dir, if set, stores everything.
 type meshRecords struct {
 	stores      []mcp.PersistentStore
 	connections []*recordStore
 }
 
-// newMeshRecords connects to every registry that a bridge to the address reads
-// and that can keep records.
+// newMeshRecords connects to every registry that a bridge to the address reads and that
+// can store records.
 func newMeshRecords(e *Env, at config.TargetKey, imports config.Import) (*meshRecords, error) {
 	store := mcp.PersistentStore{Name: recordName(at), Index: "serving-" + metadata.Fingerprint(at.Registry, 8)}
 	s := &meshRecords{}
@@ -59,25 +58,24 @@ func newMeshRecords(e *Env, at config.TargetKey, imports config.Import) (*meshRe
 	return s, nil
 }
 
-// recordName is the name under which what is served at an address is kept. It must not
-// change between versions.
+// recordName returns the name of the records of an address. It must not change between
+// versions.
 func recordName(at config.TargetKey) string {
 	return "served-" + metadata.Fingerprint(at.Registry+at.Listen, 8)
 }
 
-// recordNames are those names of a mesh under which what some bridges serve is
-// kept.
-func recordNames(cfg *config.Config, mesh string, which func(config.Bridge) bool) (names []string) {
+// recordNames returns the names of the records of a mesh, for the bridges that match.
+func recordNames(cfg *config.Config, mesh string, matches func(config.Bridge) bool) (names []string) {
 	for _, x := range cfg.Bridges {
-		if name := recordName(x.Target()); x.To == mesh && which(x) && !slices.Contains(names, name) {
+		if name := recordName(x.Target()); x.To == mesh && matches(x) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// Check tries whether the registries keep records. Without them the bridge
-// works, so that nothing fails for it.
+// Check reports whether the registries can store records. It only warns, because the
+// bridge works without records.
 func (s *meshRecords) Check(ctx context.Context, f *preflight.Findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, c := range s.connections {
@@ -87,17 +85,19 @@ func (s *meshRecords) Check(ctx context.Context, f *preflight.Findings) {
 	})
 }
 
-// checkRecords judges whether a registry keeps a record that was tried.
+// checkRecords reports whether a registry stores a record, by storing one.
 func checkRecords(ctx context.Context, f *preflight.Findings, r *recordStore) {
 	if err := r.try(ctx); err != nil {
-		f.Warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), preflight.RightRemedy(err, r.right))
+		f.Warn("records in "+r.name,
+			"after a restart, all served entries count as new: the guard sees no loss, and held entries are lost: "+err.Error(),
+			preflight.RightRemedy(err, r.permission))
 	} else {
-		f.Pass("records in "+r.name, "what is served can be kept there, for a restart")
+		f.Pass("records in "+r.name, "what is served can be stored there for a restart")
 	}
 }
 
-// runWhile keeps the registries reachable until work ends, which writes the records once
-// more at its end.
+// runWhile keeps the registries reachable until work returns. work writes the records once
+// more before it returns, even after ctx ends.
 func (s *meshRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -117,7 +117,8 @@ func (s *meshRecords) Close() {
 	}
 }
 
-// logStateErrors logs what could not be kept or read back, each error once.
+// logStateErrors logs errors of writing or reading records. It does not repeat the last
+// error.
 func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
 	var mu sync.Mutex
 	last := ""
@@ -131,7 +132,7 @@ func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Ob
 		last = o.Err.Error()
 		mu.Unlock()
 		if isNew {
-			log.Warn("a restart may not know what was served", "err", o.Err)
+			log.Warn("could not persist what is served; a restart would start from nothing", "err", o.Err)
 		}
 	}
 }

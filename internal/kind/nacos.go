@@ -136,7 +136,7 @@ func (n nacosKind) Source(e *Env, name string) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stored.beside(nacosSource{source}), nil
+	return stored.runWith(nacosSource{source}), nil
 }
 
 type nacosSource struct{ *nacos.Source }
@@ -181,7 +181,7 @@ func (n nacosKind) documents(e *Env, name, _ string) (documentStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store{
+	return documentFuncs{
 		run: client.Run,
 		read: func(ctx context.Context, ref metadata.Ref) (string, error) {
 			at, _ := layout.Config(registry.Entry{Group: ref.Group, Key: ref.Key})

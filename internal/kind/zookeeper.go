@@ -153,7 +153,7 @@ func (z zookeeperKind) Source(e *Env, name string) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stored.beside(zookeeperSource{source}), nil
+	return stored.runWith(zookeeperSource{source}), nil
 }
 
 type zookeeperSource struct{ *zookeeper.Source }
@@ -214,7 +214,7 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 	}
 	o := z.options(e.Logger("zookeeper", name))
 	var client atomic.Pointer[zookeeper.Client]
-	return store{
+	return documentFuncs{
 		run: func(ctx context.Context) error {
 			c, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 			if err != nil {
