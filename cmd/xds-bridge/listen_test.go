@@ -107,7 +107,7 @@ func TestStatus_MissingReader(t *testing.T) {
 	}
 	eventually(t, "somebody read", func() bool { return len(servedAt(t, listen)) == 1 })
 	eventually(t, "it reports who", func() bool { return strings.Count(said(), gone) == 2 })
-	if all := said(); strings.Contains(all, remedy) || !strings.Contains(all, " and is gone") {
+	if all := said(); strings.Contains(all, remedy) || !strings.Contains(all, " and disconnected") {
 		t.Error(all)
 	}
 }

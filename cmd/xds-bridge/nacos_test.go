@@ -128,20 +128,20 @@ func TestNacos(t *testing.T) {
 	w := newNacosWorld(t, "nacos")
 	file := w.conf(w.login("secret"))
 	t.Run("run --once is refused with the reason", func(t *testing.T) {
-		do(t, "run", "--once", "-f", file).want(t, exitUsage, "run --once into nacos", "only as long as its publisher's connection")
+		do(t, "run", "--once", "-f", file).want(t, exitUsage, "run --once into nacos", "when the connection of its publisher closes")
 		if n := len(w.nacos.Requests("BatchInstanceRequest")); n != 0 {
 			t.Errorf("%d batches were sent", n)
 		}
 	})
 	t.Run("preflight logs in, lists and publishes for a moment", func(t *testing.T) {
-		do(t, "preflight", "-f", file).want(t, exitOK, "√ login: as nacos", "√ list: 0 services", "√ write: an instance was published and withdrawn")
+		do(t, "preflight", "-f", file).want(t, exitOK, "√ login: as nacos", "√ list: 0 services", "√ write: an instance was registered and deregistered")
 		eventually(t, "no connection is left", func() bool { return w.nacos.Connections() == 0 })
 	})
 	t.Run("preflight names a wrong password and a server that is away", func(t *testing.T) {
 		patiently(t, []string{"preflight", "-f", w.conf(w.login("wrong"))}, exitFindings, "× login", "check username and passwordFile")
 		at := w.at
 		w.at = "http://127.0.0.1:1"
-		do(t, "preflight", "-f", w.conf(""), "--timeout", "2s").want(t, exitUnreachable, "× reachable", "grpcPort, or else 1000 above the HTTP port")
+		do(t, "preflight", "-f", w.conf(""), "--timeout", "2s").want(t, exitUnreachable, "× reachable", "grpcPort, by default 1000 above the HTTP port")
 		w.at = at
 	})
 	file = w.conf(w.login("secret"))
@@ -349,7 +349,7 @@ func TestNacosAccess(t *testing.T) {
 			s := do(t, "status", "-f", file)
 			return s.code != exitOK && strings.Contains(s.out, `list namespace "theirs"`) && strings.Contains(s.out, "permission for the namespace")
 		})
-		do(t, "preflight", "-f", file, "--timeout", "3m").want(t, exitFindings, "× list", "let anonymous clients read the namespace theirs")
+		do(t, "preflight", "-f", file, "--timeout", "3m").want(t, exitFindings, "× list", "allow anonymous clients to read the namespace theirs")
 		if n := len(w.nacos.Requests("BatchInstanceRequest")); n != 1 { // preflight's own
 			t.Errorf("%d batches", n)
 		}

@@ -45,13 +45,13 @@ func TestPreflight_PortInUse(t *testing.T) {
 	w := newWorld(t)
 	at := porttest.Address(t)
 	file := w.importConfig(at, "")
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is free", "√ configSources: istiod names it as address: xds://"+at)
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is free", "√ configSources: write address: xds://"+at)
 	w.start(file)
 	listening(t, at)
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is held by the running bridge of owner shop")
 
 	others := w.file("others.yaml", strings.Replace(w.text(file), "owner: shop", "owner: other", 1))
-	do(t, "preflight", "-f", others).want(t, exitFindings, "× listen", "address already in use", "end the other process that holds the port")
+	do(t, "preflight", "-f", others).want(t, exitFindings, "× listen", "address already in use", "stop the other process that holds the port")
 }
 
 // What is served depends on an istiod, which starts after the bridge.
@@ -90,7 +90,7 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 	}
 	w.start(file)
 	listening(t, at)
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: no reader: a data plane has to name this address")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: no reader: configure a data plane with this address")
 }
 
 // A debug port that is closed is unreachable; one that refuses is not.
@@ -153,7 +153,7 @@ registries:
   zk: { zookeeper: { servers: [%q] } }
 bridges: [{ name: b, from: mesh, to: zk, formats: [dubbo-interface] }]
 `, kubeconfig, w.zkAt))
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by kubernetes", "‼ service keys: no object carries any", "fix: write the annotation xds-bridge/keys")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by kubernetes", "‼ service keys: no object has service keys", "fix: add the annotation xds-bridge/keys")
 	if err := cluster.Put("serviceentries", map[string]any{
 		"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
 		"metadata": map[string]any{"name": "pay", "namespace": "shop", "annotations": map[string]string{"xds-bridge/keys": "providers:com.shop.Pay::"}},
@@ -180,7 +180,7 @@ func TestPreflight_APIGenerator(t *testing.T) {
 	w.debug.Close()
 	file := w.file("config.yaml", strings.Replace(w.text(w.config(fileOptions{})),
 		fmt.Sprintf("from: debug-http, addresses: [%q]", strings.TrimPrefix(w.debug.URL, "http://")), "from: api", 1))
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by api", "‼ service keys: no object carries any", "fix: write the annotation xds-bridge/keys")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by api", "‼ service keys: no object has service keys", "fix: add the annotation xds-bridge/keys")
 	body, err := anypb.New(&networking.ServiceEntry{Hosts: []string{"pay.shop"}, Ports: []*networking.ServicePort{{Number: 20880, Name: "tcp"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -199,11 +199,11 @@ func TestPreflight_TargetOwners(t *testing.T) {
 		code                 int
 		want                 []string
 	}{
-		"nobody's":                {want: []string{"√ owner: nobody else writes as shop"}},
-		"another process's":       {alive: "shop", want: []string{`‼ owner: process 7 on host "another" writes as shop`, "run ends with 2"}},
-		"a replica's":             {alive: "shop", more: "replicas: { lease: { zookeeper: zk } }", want: []string{"√ owner: process 7", "as one of its replicas may"}},
+		"nobody's":                {want: []string{"√ owner: no other process writes as shop"}},
+		"another process's":       {alive: "shop", want: []string{`‼ owner: process 7 on host "another" writes as shop`, "run exits with 2"}},
+		"a replica's":             {alive: "shop", more: "replicas: { lease: { zookeeper: zk } }", want: []string{"√ owner: process 7", "which replicas share"}},
 		"an earlier owner's":      {earlier: "shpo", code: exitFindings, want: []string{"× owner: the owner was changed", `under owner "shpo"`, "xds-bridge adopt -f /"}},
-		"another owner's as well": {earlier: "shpo", alive: "shpo", want: []string{"√ owner: nobody else writes as shop"}},
+		"another owner's as well": {earlier: "shpo", alive: "shpo", want: []string{"√ owner: no other process writes as shop"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -284,11 +284,11 @@ func TestPreflight_DeniedParent(t *testing.T) {
 	w.registers("api.Stock", "10.0.0.2:20001")
 	source, target := w.importConfig(porttest.Address(t), ""), w.config(fileOptions{})
 	do(t, "preflight", "-f", source).want(t, exitOK, "√ list: 2 parent znodes in the roots of all formats")
-	do(t, "preflight", "-f", target).want(t, exitOK, "√ list: the parent znodes of all formats may be read")
+	do(t, "preflight", "-f", target).want(t, exitOK, "√ list: the parent znodes of all formats are readable")
 	if err := w.zk.SetACL("/dubbo/api.Stock/providers", zkfake.WorldACL(zkfake.PermCreate)); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{source, target} {
-		do(t, "preflight", "-f", file).want(t, exitFindings, "× list: refused: 1 of 2 parent znodes may not be read, such as /dubbo/api.Stock/providers", "fix: let our user read")
+		do(t, "preflight", "-f", file).want(t, exitFindings, "× list: refused: 1 of 2 parent znodes may not be read, such as /dubbo/api.Stock/providers", "fix: allow the bridge's user to read")
 	}
 }

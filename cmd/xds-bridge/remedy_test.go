@@ -59,7 +59,7 @@ func TestPreflight_MissingNamespace(t *testing.T) {
 	w := serveNacos(t, server)
 	for _, conf := range []func(string) string{w.conf, w.source} {
 		do(t, "preflight", "-f", conf(", namespace: Production")).want(t, exitFindings,
-			`× list`, `the namespace does not exist: "Production" is the name of the namespace with the id "5f3c"`, "write the id of the namespace as nacos.namespace")
+			`× list`, `the namespace does not exist: "Production" is the name of the namespace with the id "5f3c"`, "set nacos.namespace to the id of the namespace")
 		do(t, "preflight", "-f", conf(", namespace: Test")).want(t, exitFindings, `× list`, `the namespace does not exist: "Test"`)
 		do(t, "preflight", "-f", conf(", namespace: 5f3c")).want(t, exitOK)
 		do(t, "preflight", "-f", conf("")).want(t, exitOK)
@@ -115,5 +115,5 @@ func above(good string) string {
 func TestPreflight_EmptyNamespace(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
-	do(t, "preflight", "-f", w.conf(", namespace: Production")).want(t, exitOK, "‼ list: no service of our formats is in namespace Production", "the id of the namespace")
+	do(t, "preflight", "-f", w.conf(", namespace: Production")).want(t, exitOK, "‼ list: found no service in the configured formats in namespace Production", "nacos.namespace is its id")
 }

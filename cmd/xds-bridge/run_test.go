@@ -228,7 +228,7 @@ func TestPreflight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := do(t, "preflight", "-f", w.config(fileOptions{}))
-	r.want(t, exitOK, "√ reachable", "√ version: 1.30.0-test", "√ clock", "√ xDS", "√ service keys: 1 by debug-http", "√ write: a node was made and deleted")
+	r.want(t, exitOK, "√ reachable", "√ version: 1.30.0-test", "√ clock", "√ xDS", "√ service keys: 1 by debug-http", "√ write: a node was created and deleted")
 	for _, p := range w.zk.Paths("/") {
 		if strings.Contains(p, "probe") || strings.HasPrefix(p, "/dubbo") {
 			t.Errorf("preflight left %s", p)
@@ -259,7 +259,7 @@ func TestPreflight_AuthRequired(t *testing.T) {
 		return zkfake.Fault{}
 	})
 	r := do(t, "preflight", "-f", w.importConfig("127.0.0.1:0", ""))
-	if !strings.Contains(r.out, "× list: list /dubbo: refused: zookeeper: SESSIONCLOSEDREQUIRESASLAUTH (-124)") || strings.Contains(r.out, "let our user read the root") {
+	if !strings.Contains(r.out, "× list: list /dubbo: refused: zookeeper: SESSIONCLOSEDREQUIRESASLAUTH (-124)") || strings.Contains(r.out, "allow the bridge's user to read the root") {
 		t.Errorf("%s", r.out)
 	}
 	if !strings.Contains(r.out, "set user and passwordFile of the registry") {
@@ -283,7 +283,7 @@ func TestPreflight_Rules(t *testing.T) {
 	if err := w.zk.Put("/dubbo/api.Orders/configurators/"+rule, nil); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ rules: /dubbo/api.Orders/configurators holds rules that the bridge does not follow (paths with rules: 1)", "offline of its QoS")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ rules: the bridge ignores the rules at /dubbo/api.Orders/configurators (paths with rules: 1)", "QoS command offline")
 }
 
 // What preflight says of a root that does not exist, status says too.
@@ -343,11 +343,11 @@ func TestPreflight_Token(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{
-		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod accepts istio-ca`},
+		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], but istiod accepts only istio-ca`},
 		"audience as one text": {jwt(`{"aud":"istio-ca"}`), "√ token: audience istio-ca"},
 		"expired":              {jwt(`{"aud":["istio-ca"],"exp":1000}`), "× token: it expired at 1970-01-01T00:16:40Z"},
-		"another namespace":    {jwt(`{"aud":["istio-ca"],"kubernetes.io":{"namespace":"shop"}}`), `it is of namespace "shop", and node.namespace is "istio-system"`},
-		"no token at all":      {"hunter2", "holds no service account token: not a JWT of three parts"},
+		"another namespace":    {jwt(`{"aud":["istio-ca"],"kubernetes.io":{"namespace":"shop"}}`), `its namespace is "shop", but node.namespace is "istio-system"`},
+		"no token at all":      {"hunter2", "expected a service account token: not a JWT of three parts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := do(t, "preflight", "-f", w.config(fileOptions{mesh: ", tokenFile: " + w.file("token", tc.token+"\n")}))

@@ -21,7 +21,7 @@ func TestValidate_RulesFile(t *testing.T) {
 	}{
 		{rules: good, code: exitOK, shows: "valid"},
 		{rules: bad, code: exitUsage, shows: bad + `:2:33: DestinationRule of "a" is ignored: spec.trafficPolicy: only loadBalancer`},
-		{rules: typo, code: exitOK, shows: "warning: " + typo + `:3:9: spec.host: "a.zk.bridge.intern" is no host that bridges serve here: theirs end in .zk.bridge.internal`},
+		{rules: typo, code: exitOK, shows: "warning: " + typo + `:3:9: spec.host: no bridge serves the host "a.zk.bridge.intern" here: served hosts end in .zk.bridge.internal`},
 		{rules: filepath.Join(dir.dir, "none.yaml"), code: exitUsage, shows: "rulesFile: open "},
 		{rules: bad, skip: true, code: exitOK, shows: "valid"},
 	} {

@@ -28,7 +28,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// meshKind is a mesh, accessed through istiod.
+// meshKind is a mesh that the bridge accesses through istiod.
 type meshKind struct{ *config.Istiod }
 
 func (meshKind) Title() string { return "mesh" }
@@ -70,8 +70,9 @@ func (m meshKind) Source(e *Env, name string) (Source, error) {
 	return meshSource{source, m.Istiod, heard}, nil
 }
 
-// publisher makes a publisher at every replica of istiod: at the endpoints of istiod's
-// own service if its mesh is read, or else at the addresses of its name.
+// publisher makes a publisher that connects to every replica of istiod. If the mesh is
+// read, the replicas are the endpoints of istiod's own service. Otherwise they are the
+// addresses that DNS has for istiod.address.
 func (m meshKind) publisher(e *Env, name string) (*keys.Publisher, error) {
 	stream, err := adsOptions(m.Istiod)
 	if err != nil {
@@ -93,14 +94,17 @@ type meshSource struct {
 	*mesh.Source
 
 	istiod *config.Istiod
-	heard  *atomic.Int64 // when a question about the mapping was last answered
+
+	// heard is the time of the last successful read of the mapping, as Unix nanoseconds. The
+	// goroutines of the source store it.
+	heard *atomic.Int64
 }
 
 func (s meshSource) State() admin.SourceState {
 	return meshState(s.Status(), mappingFrom(s.istiod), time.Unix(0, s.heard.Load()))
 }
 
-// adsOptions says how to connect to istiod and as whom.
+// adsOptions returns the address of istiod, the credentials and the node of the bridge.
 func adsOptions(m *config.Istiod) (ads.Options, error) {
 	node := ads.Identity{
 		Type: m.Node.Type, IP: m.Node.Address, Name: m.Node.Name, Namespace: m.Node.Namespace,
@@ -120,22 +124,26 @@ func adsOptions(m *config.Istiod) (ads.Options, error) {
 	if err != nil {
 		return ads.Options{}, fmt.Errorf("istiod.node: %w", err)
 	}
-	return ads.Options{Address: m.Address, Credentials: xdsCredentials(m), Node: n, MaxReceive: int(m.Limits.MaxReceive)}, nil
+	return ads.Options{
+		Address: m.Address, Credentials: xdsCredentials(m), Node: n, MaxReceive: int(m.Limits.MaxReceive),
+	}, nil
 }
 
 func xdsCredentials(m *config.Istiod) ads.Credentials {
 	c := ads.Credentials{TokenFile: m.TokenFile, Insecure: m.Insecure}
 	if t := m.TLS; t != nil {
 		host, _, _ := net.SplitHostPort(m.Address)
-		c.TLS = &ads.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: cmp.Or(t.ServerName, host)}
+		c.TLS = &ads.TLS{
+			CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: cmp.Or(t.ServerName, host),
+		}
 	}
 	return c
 }
 
-// ownAddress returns the first address of this machine that others may know.
-// istiod requires one, and accepts any.
+// ownAddress returns the first global address of this machine, or else loopback. istiod
+// requires an address, and accepts any.
 func ownAddress() string {
-	addresses, _ := net.InterfaceAddrs() // without one the answer is loopback
+	addresses, _ := net.InterfaceAddrs()
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
 			return p.Addr().String()
@@ -144,8 +152,8 @@ func ownAddress() string {
 	return "127.0.0.1"
 }
 
-// addresses returns which addresses may pass the bridges that read a mesh. Unsupported
-// makes sure that they agree.
+// addresses returns the addresses that the bridges which read a mesh allow, and their
+// policy for mutual TLS. Validation rejects bridges that differ.
 func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.MutualTLS) {
 	for _, x := range cfg.Bridges {
 		if x.From == name {
@@ -158,19 +166,19 @@ func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.
 	return allow, tls
 }
 
-// hostNaming returns which hosts are services, by all bridges that read a mesh.
-func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
+// hostNaming returns which hosts are services for the bridges that read a mesh.
+//
+//nolint:revive // exportAll and subsets are settings, not control flags
+func hostNaming(cfg *config.Config, name string, exportAll, subsets bool) (mesh.Naming, error) {
 	n := mesh.Naming{Subsets: subsets}
 	var err error
 	if n.Imported, err = projection.Patterns([]string{"*." + cfg.Registries[name].Settings().Mesh.Suffix}); err != nil {
 		return n, err
 	}
-	if all {
-		all, err := projection.Patterns([]string{"*"})
-		if err != nil {
+	if exportAll {
+		if n.Plain, err = projection.Patterns([]string{"*"}); err != nil {
 			return n, err
 		}
-		n.Plain = all
 	}
 	limited := true
 	for _, x := range cfg.Bridges {
@@ -191,7 +199,7 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 			n.Rules = append(n.Rules, rule)
 		}
 	}
-	if !limited { // one bridge reads all
+	if !limited { // a bridge without include reads every host
 		n.Only = nil
 	}
 	return n, nil
@@ -204,7 +212,8 @@ func ruleOf(r config.NameRule) (mesh.Rule, error) {
 	}
 	rule := mesh.Rule{Host: host, Port: r.Port}
 	for _, k := range r.ServiceKeys() {
-		rule.Interfaces = append(rule.Interfaces, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+		i := registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group}
+		rule.Interfaces = append(rule.Interfaces, i)
 	}
 	return rule, nil
 }
@@ -219,8 +228,10 @@ func mappingFrom(m *config.Istiod) string {
 	return "debug-http"
 }
 
-// mapping adds the reader of the mapping to the options of a mesh.
-func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, observe func(debug.Observation)) error {
+// mapping sets the reader of the service keys in the options of a mesh.
+func mapping(
+	m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, observe func(debug.Observation),
+) error {
 	from := mappingFrom(m)
 	switch from {
 	case "none":
@@ -237,9 +248,12 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	}
 	if from == "debug-xds" {
 		c := xdsCredentials(m)
-		d.XDS = &debug.XDSOptions{Node: o.ADS.Node, Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
-			return dialReplica(replica, c, o.ADS.MaxReceive)
-		}}
+		d.XDS = &debug.XDSOptions{
+			Node: o.ADS.Node,
+			Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
+				return dialReplica(replica, c, o.ADS.MaxReceive)
+			},
+		}
 	} else {
 		d.HTTP = debugHTTP(m)
 	}
@@ -252,11 +266,13 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	return nil
 }
 
-// keysByGenerator has the keys of a mesh read from istiod's generator "api".
+// keysByGenerator sets the options to read the keys of a mesh from istiod's generator "api".
 func keysByGenerator(m *config.Istiod, o *mesh.Options, observe func(debug.Observation)) error {
 	k, c := m.Mapping.Kubernetes, xdsCredentials(m)
 	reader, err := generator.New(generator.Options{
-		Dial:    func() (grpc.ClientConnInterface, func(), error) { return dialReplica(m.Address, c, o.ADS.MaxReceive) },
+		Dial: func() (grpc.ClientConnInterface, func(), error) {
+			return dialReplica(m.Address, c, o.ADS.MaxReceive)
+		},
 		Address: m.Address, Node: o.ADS.Node, Keys: kube.Keys(k.Keys), Namespaces: k.Namespaces,
 		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),
 		Log: o.Log, Observe: observe,
@@ -278,26 +294,29 @@ func dialReplica(replica string, c ads.Credentials, maxReceive int) (grpc.Client
 
 func debugHTTP(m *config.Istiod) *debug.HTTPOptions {
 	h := &debug.HTTPOptions{TokenFile: m.TokenFile, Insecure: m.Insecure}
-	if m.Node.Cluster != "Kubernetes" { // a token of another cluster than istiod's own
+	if m.Node.Cluster != "Kubernetes" { // the token is from a cluster other than istiod's
 		h.ClusterID = m.Node.Cluster
 	}
 	return h
 }
 
-// ownNode is how istiod shows our node: pod.namespace.
+// ownNode returns the bridge's node as istiod shows it: pod.namespace.
 func ownNode(o ads.Options) string {
 	parts := strings.Split(o.Node.GetId(), "~")
 	return parts[min(2, len(parts)-1)]
 }
 
-// replicas says where the replicas of istiod are: where the configuration
-// says, or at the endpoints of istiod's own service, or at its address.
-func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.Endpoints) func(context.Context) ([]string, error) {
+// replicas returns a function that lists the addresses of istiod's replicas. These are
+// the configured addresses, or else the endpoints of istiod's own service, or else
+// istiod.address.
+func replicas(
+	m *config.Istiod, from string, o *mesh.Options, endpoints *debug.Endpoints,
+) func(context.Context) ([]string, error) {
 	if len(m.Mapping.Addresses) > 0 {
 		return debug.Static(m.Mapping.Addresses...)
 	}
 	at := m.Address
-	if from == "debug-http" { // at the ports of the debug API
+	if from == "debug-http" { // the debug API has its own ports
 		at, _, _ = net.SplitHostPort(m.Address)
 	}
 	service, ok := debug.ServiceOf(m.Address, m.ClusterDomain)
@@ -308,9 +327,9 @@ func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.E
 	return endpoints.Behind(net.DefaultResolver, at, debug.EndpointsTimeout)
 }
 
-// meshState returns the state of a source. Heard is when a question about the mapping
-// was last answered: a source reports readings with changes alone, and a mapping that
-// does not change is as new as its last reading.
+// meshState returns the state of a source. heard is the time of the last successful read of
+// the mapping. It may be later than the times in s, because a source reports only reads
+// that changed something.
 func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 	out := admin.SourceState{
 		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: s.Stream.Since,
@@ -323,13 +342,18 @@ func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 		return out
 	}
 	k := s.Mapping
-	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()), Waiting: k.Waiting, Until: k.Restarting}
+	out.Mapping = &admin.Mapping{
+		From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()),
+		Waiting: k.Waiting, Until: k.Restarting,
+	}
 	if k.Err != nil {
 		out.Mapping.LastError = k.Err.Error()
 		out.LastError = cmp.Or(out.LastError, out.Mapping.LastError)
 	}
 	for _, r := range k.Replicas {
-		replica := admin.Replica{Address: r.Replica, OK: r.Err == nil && r.Answered, LastRead: r.At, Clients: r.Clients, Unlisted: r.Unlisted}
+		replica := admin.Replica{
+			Address: r.Replica, OK: r.Err == nil && r.Answered, LastRead: r.At, Clients: r.Clients, Unlisted: r.Unlisted,
+		}
 		if r.Err != nil {
 			replica.LastError = r.Err.Error()
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// skewLimit is how far clocks may differ before tokens and certificates suffer.
+// skewLimit is the difference of two clocks above which tokens and certificates may fail.
 const skewLimit = 30 * time.Second
 
 func (s meshSource) Check(ctx context.Context, f *preflight.Findings) {
@@ -30,7 +30,8 @@ func (s meshSource) Check(ctx context.Context, f *preflight.Findings) {
 		checkToken(f, m, time.Now())
 	}
 	if err := dial(ctx, m.Address); err != nil {
-		f.Unreachable("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
+		f.Unreachable("reachable", err,
+			"check istiod.address, the Service of istiod, and any NetworkPolicy between the bridge and istiod")
 		return
 	}
 	f.Pass("reachable", "%s", m.Address)
@@ -38,10 +39,11 @@ func (s meshSource) Check(ctx context.Context, f *preflight.Findings) {
 	seen := runUntilReported(ctx, s.Source)
 	switch received := clustersReceived(seen); {
 	case seen.Stream.Err != nil && !received:
-		f.Unreachable("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
+		f.Unreachable("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log has the reason")
 		return
 	case !received:
-		f.Unreachable("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
+		f.Unreachable("xDS", errors.New("istiod has not reported everything yet"),
+			"increase --timeout; istiod may still be starting")
 		return
 	}
 	f.Pass("xDS", "%s, %s of services", seen.Stream.Mode, registry.Counted(seen.Clusters, "cluster", "clusters"))
@@ -58,7 +60,8 @@ func dial(ctx context.Context, address string) error {
 
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
-// runUntilReported runs a source until everything is reported or known to fail.
+// runUntilReported runs a source until everything was reported, or reading the service keys
+// failed. It returns the last status.
 func runUntilReported(ctx context.Context, source *mesh.Source) (s mesh.Status) {
 	err := runUntil(ctx, source, func() bool {
 		s = source.Status()
@@ -70,8 +73,8 @@ func runUntilReported(ctx context.Context, source *mesh.Source) (s mesh.Status) 
 	return s
 }
 
-// runUntil runs a source until something is done, which is asked while it runs, or ctx
-// ends. What it reads is nobody's.
+// runUntil runs a source until done returns true or ctx ends. It discards what the source
+// reads.
 func runUntil(ctx context.Context, source *mesh.Source, done func() bool) error {
 	run := func(ctx context.Context) error { return source.Run(ctx, registry.NewTable()) }
 	return during(ctx, run, func() {
@@ -90,7 +93,8 @@ func checkMapping(f *preflight.Findings, m *config.Istiod, s debug.Snapshot) {
 	case s.Err != nil:
 		reportKeysUnread(f, check, s.Err)
 	case !s.Complete:
-		f.Fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
+		f.Fail(check, errors.New("not every replica of istiod has answered"),
+			"increase --timeout, or list the replicas in mapping.addresses")
 	default:
 		if found := fmt.Sprintf("%d by %s", s.Mapping.Len(), from); from == "kubernetes" {
 			f.Pass(check, "%s", found)
@@ -101,19 +105,20 @@ func checkMapping(f *preflight.Findings, m *config.Istiod, s debug.Snapshot) {
 		case annotated:
 			checkAnnotations(f, s, m.Mapping.Kubernetes.Keys.Annotation)
 		case s.Mapping.Len() == 0:
-			f.Warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
+			f.Warn(check, "no client publishes service keys",
+				"enable the xDS registry in dubbo-go, which then publishes them; list other hosts in names of the bridge")
 		}
 	}
 }
 
-// reportKeysUnread reports why keys cannot be read, with the remedy.
+// reportKeysUnread reports why service keys cannot be read, with the remedy.
 func reportKeysUnread(f *preflight.Findings, check string, err error) {
 	e, ok := errors.AsType[*debug.Error](err)
 	switch _, forbidden := errors.AsType[*kube.Forbidden](err); {
 	case forbidden:
 		f.Fail(check, err, allowReading)
 	case !ok:
-		f.Fail(check, err, "see status of the running bridge")
+		f.Fail(check, err, "run xds-bridge status, which shows the state of each replica")
 	case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
 		f.Unreachable(check, err, e.Remedy())
 	default:
@@ -121,21 +126,24 @@ func reportKeysUnread(f *preflight.Findings, check string, err error) {
 	}
 }
 
-// checkAnnotations warns of keys that are read of an annotation of objects.
+// checkAnnotations warns about service keys that are missing or wrong in the annotations of
+// objects.
 func checkAnnotations(f *preflight.Findings, s debug.Snapshot, annotation string) {
 	const check = "service keys"
 	if s.Unread != nil {
-		f.Warn(check, s.Unread.Error(), "keys that are missing may be there")
+		f.Warn(check, s.Unread.Error(), "correct this first: the objects that were not read may have the missing keys")
 	}
 	for _, p := range s.Skipped {
 		f.Warn(check, p.Error(), "correct the annotation")
 	}
 	if s.Mapping.Len() == 0 {
-		f.Warn(check, "no object carries any", "write the annotation "+annotation+", or name hosts by names")
+		f.Warn(check, "no object has service keys",
+			"add the annotation "+annotation+", or list hosts in names of the bridge")
 	}
 }
 
-// checkVersion asks istiod's monitoring port, which also reports its time.
+// checkVersion reports the version of istiod from its monitoring port, and compares the
+// clocks by the Date header of the response.
 func checkVersion(ctx context.Context, f *preflight.Findings, m *config.Istiod) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -151,7 +159,7 @@ func checkVersion(ctx context.Context, f *preflight.Findings, m *config.Istiod) 
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		f.Warn("version", "not known: "+err.Error(), "open istiod's port "+debug.MonitoringPort+" to the bridge, if you want to see it")
+		f.Warn("version", "unknown: "+err.Error(), "to see it, open istiod's port "+debug.MonitoringPort+" to the bridge")
 		return
 	}
 	defer resp.Body.Close()
@@ -168,13 +176,14 @@ func checkVersion(ctx context.Context, f *preflight.Findings, m *config.Istiod) 
 
 func checkClock(f *preflight.Findings, skew time.Duration) {
 	if skew.Abs() > skewLimit {
-		f.Warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
+		f.Warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()),
+			"synchronize both machines by NTP; tokens and certificates depend on the time")
 		return
 	}
 	f.Pass("clock", "within %s of ours", max(skew.Abs(), time.Second))
 }
 
-// claims are those of a service account token that are checked.
+// claims are the checked claims of a service account token.
 type claims struct {
 	Audience   audience `json:"aud"`
 	Expires    int64    `json:"exp"`
@@ -183,10 +192,10 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// audience is one text or a list, as RFC 7519 has it.
+// audience is one string or a list of strings, as in RFC 7519.
 type audience []string
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON accepts both forms.
 func (a *audience) UnmarshalJSON(data []byte) error {
 	var one string
 	if json.Unmarshal(data, &one) == nil {
@@ -199,10 +208,10 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// checkToken looks at what the token says of itself. It never prints it.
+// checkToken checks the claims of the token. It never prints the token.
 func checkToken(f *preflight.Findings, m *config.Istiod, now time.Time) {
 	const check = "token"
-	const project = "project a token of audience istio-ca into the pod and name its file as tokenFile"
+	const project = "project a token of audience istio-ca into the pod, and set tokenFile to its file"
 	secret, err := config.ReadSecret(m.TokenFile)
 	if err != nil {
 		f.Fail(check, err, project)
@@ -212,14 +221,15 @@ func checkToken(f *preflight.Findings, m *config.Istiod, now time.Time) {
 	expires := time.Unix(c.Expires, 0)
 	switch {
 	case err != nil:
-		f.Fail(check, fmt.Errorf("%s holds no service account token: %w", m.TokenFile, err), project)
+		f.Fail(check, fmt.Errorf("%s: expected a service account token: %w", m.TokenFile, err), project)
 	case !slices.Contains(c.Audience, "istio-ca"):
-		f.Fail(check, fmt.Errorf("its audience is %q, and istiod accepts istio-ca", []string(c.Audience)), project)
+		f.Fail(check, fmt.Errorf("its audience is %q, but istiod accepts only istio-ca", []string(c.Audience)), project)
 	case c.Expires != 0 && now.After(expires):
-		f.Fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)), "let the kubelet rotate it: mount it as a projected volume, not by subPath")
+		f.Fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)),
+			"mount the token as a projected volume, not by subPath, so that the kubelet rotates it")
 	case c.Kubernetes.Namespace != "" && c.Kubernetes.Namespace != m.Node.Namespace:
-		f.Fail(check, fmt.Errorf("it is of namespace %q, and node.namespace is %q", c.Kubernetes.Namespace, m.Node.Namespace),
-			"set istiod.node.namespace to the namespace of the service account; the debug API wants the root namespace")
+		f.Fail(check, fmt.Errorf("its namespace is %q, but node.namespace is %q", c.Kubernetes.Namespace, m.Node.Namespace),
+			"set istiod.node.namespace to the namespace of the service account; the debug API requires the root namespace")
 	default:
 		f.Pass(check, "audience istio-ca")
 	}

@@ -20,24 +20,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A rulesFile is what import.rulesFile names.
+// A rulesFile is the content of import.rulesFile. It is immutable once read.
 type rulesFile struct {
 	rules   dataplane.Rules
-	refused config.Errors // the rules that are not followed
+	refused config.Errors // the rejected rules, which data planes ignore
 
-	path string
-	all  []ruleText // the documents of the rules
+	path      string
+	documents []ruleDocument // the documents of the rules
 }
 
-// A ruleText is a document of a rules file.
-type ruleText struct {
-	line int // before its first
+// A ruleDocument is a YAML document of a rules file.
+type ruleDocument struct {
+	line int // lines of the file before the document
 	body ast.Node
 	json []byte
 }
 
-// readRules reads a file of rules for data planes; an empty path is none. A document
-// that is refused affects only itself.
+// readRules reads a file of rules for data planes. For an empty path it returns no rules. A
+// rejected document affects only itself.
 func readRules(path string) (*rulesFile, error) {
 	f := &rulesFile{path: path}
 	if path == "" {
@@ -48,17 +48,17 @@ func readRules(path string) (*rulesFile, error) {
 		return nil, err
 	}
 	line := 0
-	for _, part := range documentsOf(data) {
-		d := ruleText{line: line}
+	for _, part := range splitDocuments(data) {
+		d := ruleDocument{line: line}
 		if err := d.parse(part); err != nil {
-			f.refused = append(f.refused, f.unread(d, err))
+			f.refused = append(f.refused, f.syntaxError(d, err))
 		} else if d.body != nil {
-			f.all = append(f.all, d)
+			f.documents = append(f.documents, d)
 		}
 		line += bytes.Count(part, []byte("\n"))
 	}
-	documents := make([][]byte, len(f.all))
-	for i, d := range f.all {
+	documents := make([][]byte, len(f.documents))
+	for i, d := range f.documents {
 		documents[i] = d.json
 	}
 	rules, refused := dataplane.ParseRules(documents)
@@ -69,9 +69,9 @@ func readRules(path string) (*rulesFile, error) {
 	return f, nil
 }
 
-// documentsOf splits YAML at its markers, so that a document that is no YAML does not
-// hide the others. Each part but the first begins with its marker.
-func documentsOf(data []byte) [][]byte {
+// splitDocuments splits YAML at its document markers, so that a syntax error in one
+// document does not affect the others. Each part except the first begins with its marker.
+func splitDocuments(data []byte) [][]byte {
 	var all [][]byte
 	begin := 0
 	for at := 0; at < len(data); {
@@ -79,7 +79,8 @@ func documentsOf(data []byte) [][]byte {
 		if end == 0 {
 			end = len(data) - at
 		}
-		if line := data[at : at+end]; at > begin && bytes.HasPrefix(line, []byte("---")) && len(bytes.TrimLeft(line[3:4], " \t\r\n")) == 0 {
+		line := data[at : at+end]
+		if at > begin && bytes.HasPrefix(line, []byte("---")) && len(bytes.TrimLeft(line[3:4], " \t\r\n")) == 0 {
 			all, begin = append(all, data[begin:at]), at
 		}
 		at += end
@@ -87,8 +88,9 @@ func documentsOf(data []byte) [][]byte {
 	return append(all, data[begin:])
 }
 
-// parse reads a document; without a body it has none.
-func (d *ruleText) parse(text []byte) error {
+// parse sets the body and the JSON of a document. The body stays nil if the document is
+// empty.
+func (d *ruleDocument) parse(text []byte) error {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return err
@@ -109,8 +111,8 @@ func (d *ruleText) parse(text []byte) error {
 	return nil
 }
 
-// unread returns why a document is no YAML.
-func (f *rulesFile) unread(d ruleText, err error) config.Error {
+// syntaxError returns the error of parsing a document, with its position in the file.
+func (f *rulesFile) syntaxError(d ruleDocument, err error) config.Error {
 	e := config.Error{File: f.path, Line: d.line + 1, Column: 1, Message: err.Error()}
 	if at, ok := errors.AsType[yaml.Error](err); ok {
 		e.Message = at.GetMessage()
@@ -122,9 +124,10 @@ func (f *rulesFile) unread(d ruleText, err error) config.Error {
 	return e
 }
 
-// errorAt returns an error at a field of a document, or at the nearest that the file has.
+// errorAt returns an error at a field of a document. If the file does not have the field,
+// the position is that of the nearest enclosing field.
 func (f *rulesFile) errorAt(document int, path, message string) config.Error {
-	d := f.all[document]
+	d := f.documents[document]
 	e := config.Error{File: f.path, Message: message}
 	for {
 		node := d.body
@@ -143,7 +146,7 @@ func (f *rulesFile) errorAt(document int, path, message string) config.Error {
 	}
 }
 
-// firstToken returns where a node begins.
+// firstToken returns the position at which a node begins.
 func firstToken(node ast.Node) *token.Position {
 	switch n := node.(type) {
 	case *ast.MappingNode:
@@ -156,31 +159,32 @@ func firstToken(node ast.Node) *token.Position {
 	return node.GetToken().Position
 }
 
-// warnings are of hosts that no bridge can serve, such as misspelled ones.
+// warnings returns a warning for each host in the rules that no bridge can serve, such as a
+// misspelled host.
 func (f *rulesFile) warnings(served []naming.MeshHosts) (all config.Errors) {
 	for _, h := range f.rules.Hosts() {
 		if slices.ContainsFunc(served, func(m naming.MeshHosts) bool { return m.Has(h.Host) }) {
 			continue
 		}
-		var ends []string
+		var suffixes []string
 		for _, m := range served {
-			ends = append(ends, "."+m.Registry+"."+m.Suffix)
+			suffixes = append(suffixes, "."+m.Registry+"."+m.Suffix)
 		}
-		all = append(all, f.errorAt(h.Document, h.Path, fmt.Sprintf("%s: %s is no host that bridges serve here: theirs end in %s",
-			h.Path, naming.Quote(h.Host), strings.Join(ends, " or "))))
+		all = append(all, f.errorAt(h.Document, h.Path, fmt.Sprintf("%s: no bridge serves the host %s here: served hosts end in %s",
+			h.Path, naming.Quote(h.Host), strings.Join(suffixes, " or "))))
 	}
 	return all
 }
 
-// CheckFiles returns the errors of the files that a configuration names, with rules that
-// are not followed.
+// CheckFiles returns the errors of the files that a configuration names, including rejected
+// rules.
 func CheckFiles(cfg *config.Config) config.Errors {
 	unusable, refused := FileErrors(cfg)
 	return append(unusable, refused...)
 }
 
-// FileErrors returns the errors of files that cannot be used, and apart from them the
-// rules that are not followed, which a start only reports.
+// FileErrors returns the errors of files that cannot be used and, separately, rejected
+// rules. A start only reports rejected rules.
 func FileErrors(cfg *config.Config) (unusable, refused config.Errors) {
 	unusable = cfg.CheckFiles()
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
@@ -198,8 +202,7 @@ func FileErrors(cfg *config.Config) (unusable, refused config.Errors) {
 	return unusable, refused
 }
 
-// FileWarnings returns what in the files that a configuration names is worth a second
-// thought.
+// FileWarnings returns warnings about the files that a configuration names.
 func FileWarnings(cfg *config.Config) (all config.Errors) {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
 		m := cfg.Registries[name].Istiod

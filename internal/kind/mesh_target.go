@@ -23,11 +23,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// Connection implements kind: the address at which istiods read what is
-// imported.
+// Connection implements Kind. The connection is the address at which istiods and data planes
+// read imported services.
 func (m meshKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	imports, name := m.Import, at.String()
-	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen)}
+	o := mcp.Options{
+		Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.Registry, at.Listen),
+	}
 	log := e.TargetLogger("mcp", at)
 	records, err := newMeshRecords(e, at, imports)
 	if err != nil {
@@ -44,34 +46,37 @@ func (m meshKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 		return nil, fmt.Errorf("rulesFile: %w", err)
 	}
 	for _, refused := range rules.refused {
-		log.Error("rule not followed by data planes", "file", refused.File, "line", refused.Line, "err", refused.Message)
+		log.Error("rule rejected, data planes ignore it", "file", refused.File, "line", refused.Line, "err", refused.Message)
 	}
 	var planes *dataplane.Server
 	if imports.DataPlanes {
 		planes = dataplane.NewServer(dataplane.Options{VIPs: imports.VIPs, Rules: rules.rules})
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{
-		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.Registry + ".istiod.import.", Log: log,
+		Access: accessOf(imports), DataPlanes: planes,
+		Setting: "registries." + at.Registry + ".istiod.import.", Log: log,
 	})
 	c := &meshConnection{
-		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
+		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused,
+		hasIstiod: m.Address != "",
 	}
 	l := &Connection{Connector: c, Served: target}
-	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
-		l.Remark = "what is served at " + at.Listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
+	if e.Listen == nil && len(o.PersistTo) == 0 { // the address belongs to the running bridge
+		l.Remark = "there is no record of what is served at " + at.Listen +
+			", so every entry counts as new; set state.dir to compare with what was served last"
 	}
 	return l, nil
 }
 
-// A meshConnection is the address at which istiods read a mesh.
+// A meshConnection is the address at which istiods and data planes read a mesh.
 type meshConnection struct {
 	at        config.TargetKey
 	listen    func(ctx context.Context, address string) (net.Listener, error) // nil: nothing is served
 	records   *meshRecords
 	target    *mcp.Target
 	server    *mcp.Server
-	refused   config.Errors // the rules that data planes do not follow
-	hasIstiod bool          // or data planes alone
+	refused   config.Errors // the rejected rules, which data planes ignore
+	hasIstiod bool          // false: only data planes read
 }
 
 func (c *meshConnection) Run(ctx context.Context) error {
@@ -88,8 +93,8 @@ func (c *meshConnection) Bind(e *Env, bridges []config.Bridge, _ []config.Use) (
 	return &Bound{Target: c.target, Codecs: codecs, Check: checkMeshTarget(e.Config, c)}, err
 }
 
-// serve answers istiods until ctx ends. It listens from the first moment: an
-// istiod whose source is away at its start ends.
+// serve answers istiods and data planes until ctx ends. It listens at once, because an istiod
+// exits if its config source is unreachable at its start.
 func (c *meshConnection) serve(ctx context.Context) error {
 	l, err := c.listen(ctx, c.at.Listen)
 	if err != nil {
@@ -107,26 +112,29 @@ func (c *meshConnection) State() admin.TargetState {
 		s.RefusedRules = append(s.RefusedRules, r.Error())
 	}
 	for _, r := range c.server.Readers() {
-		s.Readers = append(s.Readers, admin.Reader{Node: r.Node, Address: r.Address, Since: r.Since, Sent: r.Sent, Acked: r.Acked, DataPlane: r.DataPlane, Refused: r.Refused})
+		s.Readers = append(s.Readers, admin.Reader{
+			Node: r.Node, Address: r.Address, Since: r.Since, Sent: r.Sent, Acked: r.Acked,
+			DataPlane: r.DataPlane, Refused: r.Refused,
+		})
 	}
 	s.Connected = len(s.Readers) > 0
 	switch r, at := c.server.Departed(); {
 	case s.Connected:
 	case at.IsZero() && !c.hasIstiod:
-		s.LastError = "a data plane has to name this address"
+		s.LastError = "configure a data plane with this address"
 	case !at.IsZero():
-		s.Since, s.LastError = at, fmt.Sprintf("%s read until %s and is gone", r.Address, at.Format(time.TimeOnly))
+		s.Since, s.LastError = at, fmt.Sprintf("%s read until %s and disconnected", r.Address, at.Format(time.TimeOnly))
 	}
-	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
+	if err := c.target.Ready(); err != nil && s.Connected { // without readers, the error above matters more
 		s.LastError = err.Error()
 	}
 	if err := c.target.PersistenceError(); err != nil {
-		s.Unrecorded = "what is served is not kept for a restart: " + err.Error()
+		s.Unrecorded = "what is served is not persisted for a restart: " + err.Error()
 	}
 	return s
 }
 
-// accessOf returns who may connect where a mesh is served.
+// accessOf returns the clients that may connect to the address of a mesh.
 func accessOf(m config.Import) mcp.Access {
 	a := mcp.Access{Names: m.Clients.Names, Networks: m.Clients.Networks}
 	if t := m.TLS; t != nil {
@@ -135,8 +143,8 @@ func accessOf(m config.Import) mcp.Access {
 	return a
 }
 
-// checkMeshTarget tries whether the address for istiod is free or this bridge's own, and
-// whether records can be kept. It warns of what others may read at the address.
+// checkMeshTarget reports whether the address is free or held by the running bridge, and
+// whether records can be stored. It warns about clients that may read too much there.
 func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		at := c.at
@@ -149,21 +157,23 @@ func checkMeshTarget(cfg *config.Config, c *meshConnection) func(context.Context
 		case len(running.Readers) > 0:
 			f.Pass("data planes", "%s", running.ReadBy())
 		default:
-			f.Warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
+			f.Warn("data planes", running.ReadBy(), "configure data planes with this address, as docs/data-planes.md shows")
 		}
 		for _, e := range cfg.Exposed(at.Registry, at.Listen) {
 			f.Warn("clients", e.What, e.Remedy)
 		}
 		for _, r := range c.refused {
-			f.Fail("rulesFile", r, "change the rule; the others are followed")
+			f.Fail("rulesFile", r, "change the rule; the others apply")
 		}
 		c.records.Check(ctx, f)
 	}
 }
 
-// checkListen tries the address, and asks who holds it only if it is in use. It
-// returns the target as the running bridge reports it, if that holds the address.
-func checkListen(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey) *admin.TargetStatus {
+// checkListen reports whether the bridge can listen at the address. If the running bridge
+// holds the address, checkListen returns the target as that bridge reports it.
+func checkListen(
+	ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey,
+) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Listen)
 	if err == nil {
@@ -172,22 +182,25 @@ func checkListen(ctx context.Context, f *preflight.Findings, cfg *config.Config,
 		return nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		f.Fail(check, err, "change listen of the bridge to an address that this machine has and this user may open")
+		f.Fail(check, err, "change listen of the bridge to an address of this machine and a port that this user may open")
 		return nil
 	}
 	target, unknown := runningTarget(ctx, cfg, at)
 	if unknown != nil {
-		f.Fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
+		f.Fail(check, fmt.Errorf("%w; not held by a running bridge of this configuration: %w", err, unknown),
+			"change listen of the bridge, or stop the other process that holds the port")
 		return nil
 	}
 	f.Pass(check, "%s is held by the running bridge of owner %s", at.Listen, cfg.Owner)
 	return target
 }
 
-// checkIstiod reports whether there is an istiod for what is served: one that reads it
-// or, if no bridge runs yet, one that is reachable.
-func checkIstiod(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey, running *admin.TargetStatus) {
-	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
+// checkIstiod reports whether an istiod reads the address or, if no bridge runs yet, whether
+// istiod is reachable.
+func checkIstiod(
+	ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey, running *admin.TargetStatus,
+) {
+	const check, fix = "istiod", "start istiod, and add the address above to its configSources"
 	address := cfg.Registries[at.Registry].Istiod.Address
 	switch {
 	case running != nil && len(running.Readers) > 0:
@@ -199,15 +212,15 @@ func checkIstiod(ctx context.Context, f *preflight.Findings, cfg *config.Config,
 			f.Warn(check, err.Error(), "check istiod.address; istiod exits if it starts before the bridge, and is restarted")
 			return
 		}
-		f.Pass(check, "%s is reachable; what it reads is seen once the bridge runs", address)
+		f.Pass(check, "%s is reachable; once the bridge runs, this check shows whether istiod reads it", address)
 	}
 }
 
 // statusTimeout is how long a bridge on this machine may take to answer.
 const statusTimeout = 10 * time.Second
 
-// runningTarget returns a target as the running bridge of the configuration reports it;
-// the error is why it does not, or why that is not known.
+// runningTarget returns a target as the running bridge of the configuration reports it. It
+// fails if no such bridge answers, or if that bridge does not write the target.
 func runningTarget(ctx context.Context, cfg *config.Config, at config.TargetKey) (*admin.TargetStatus, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
@@ -225,17 +238,18 @@ func runningTarget(ctx context.Context, cfg *config.Config, at config.TargetKey)
 	if i < 0 {
 		return nil, fmt.Errorf("the bridge at %s serves nothing there", cfg.Admin.Address)
 	}
-	if slices.ContainsFunc(d.Conditions, func(c admin.Condition) bool { return c.Registry == at.String() && c.Name == admin.OwnerConflict }) {
+	isConflict := func(c admin.Condition) bool { return c.Registry == at.String() && c.Name == admin.OwnerConflict }
+	if slices.ContainsFunc(d.Conditions, isConflict) {
 		return nil, fmt.Errorf("the bridge at %s may not write there", cfg.Admin.Address)
 	}
 	return &d.Targets[i], nil
 }
 
-// sourceAddress says how istiod's configSources name an address.
+// sourceAddress says how to write an address in istiod's configSources.
 func sourceAddress(listen string) string {
 	host, port, _ := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-		return "istiod names it as address: xds://" + listen
+		return "write address: xds://" + listen
 	}
-	return "istiod names it as address: xds://HOST:" + port + ", where HOST is a name of the bridge's Service or of this machine"
+	return "write address: xds://HOST:" + port + ", where HOST is a name of the bridge's Service or of this machine"
 }

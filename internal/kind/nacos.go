@@ -30,7 +30,7 @@ func (n nacosKind) Facilities() Facilities {
 	return Facilities{ID: n.idStore(), records: n.records, documents: n.documents}
 }
 
-// Connection implements kind: a client of the cluster.
+// Connection implements Kind. The connection is a client of the cluster.
 func (n nacosKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
 	opts := n.options(e.Logger("nacos", name))
@@ -41,7 +41,7 @@ func (n nacosKind) Connection(e *Env, at config.TargetKey) (*Connection, error) 
 	}
 	return &Connection{
 		Connector:   &nacosConnection{name, client},
-		OnceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
+		OnceRefusal: "Nacos deletes an instance when the connection of its publisher closes",
 	}, nil
 }
 
@@ -54,7 +54,7 @@ func (c *nacosConnection) Run(ctx context.Context) error {
 	return c.client.Run(ctx)
 }
 
-func (*nacosConnection) Close() {} // it ends with run
+func (*nacosConnection) Close() {} // Run closes the client
 
 func (c *nacosConnection) State() admin.TargetState { return nacosState(c.client.State()) }
 
@@ -66,7 +66,7 @@ func (c *nacosConnection) Bind(e *Env, bridges []config.Bridge, former []config.
 		return nil, err
 	}
 	var layouts []nacos.Layout
-	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
+	for _, ownNames := range []bool{true, false} { // a service belongs to the first layout that claims it
 		for _, p := range uses {
 			if d, _ := formats.Find(p.Format.Format); d.OwnNames == ownNames {
 				layouts = append(layouts, scopedTo(p.Codec, n.Namespace, p.Group))
@@ -74,7 +74,9 @@ func (c *nacosConnection) Bind(e *Env, bridges []config.Bridge, former []config.
 		}
 	}
 	r.Codecs = codecs
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(e.Config.Owner), Layouts: layouts, Signer: e.Signer})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{
+		Owner: metadata.OwnerMark(e.Config.Owner), Layouts: layouts, Signer: e.Signer,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +86,8 @@ func (c *nacosConnection) Bind(e *Env, bridges []config.Bridge, former []config.
 
 func (n nacosKind) options(log *slog.Logger) nacos.Options {
 	o := nacos.Options{
-		Servers: n.Servers, GRPCPort: n.GRPCPort, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
-		Log: log,
+		Servers: n.Servers, GRPCPort: n.GRPCPort, Namespace: n.Namespace, Username: n.Username,
+		MaxReceive: int(n.Limits.MaxReceive), Log: log,
 	}
 	if n.PasswordFile != "" {
 		o.Password = func() (string, error) {
@@ -94,13 +96,17 @@ func (n nacosKind) options(log *slog.Logger) nacos.Options {
 		}
 	}
 	if n.TLS != nil {
-		o.TLS = tlsfile.Files{CA: n.TLS.CAFile, Cert: n.TLS.CertFile, Key: n.TLS.KeyFile, ServerName: n.TLS.ServerName}.Config
+		o.TLS = tlsfile.Files{
+			CA: n.TLS.CAFile, Cert: n.TLS.CertFile, Key: n.TLS.KeyFile, ServerName: n.TLS.ServerName,
+		}.Config
 	}
 	return o
 }
 
 func nacosState(s nacos.State) admin.TargetState {
-	t := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Again, LastError: s.LastError}
+	t := admin.TargetState{
+		Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Again, LastError: s.LastError,
+	}
 	if l := s.Login; l.Username != "" {
 		t.Login = &admin.Login{Username: l.Username, Expires: l.Expires}
 		if l.Err != nil {
@@ -143,14 +149,15 @@ type nacosSource struct{ *nacos.Source }
 
 func (n nacosSource) State() admin.SourceState {
 	s := n.Source.State()
-	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
+	return admin.SourceState{
+		Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again,
+	}
 }
 
-// IDStore returns where the id of the namespace is kept, asked for over a connection that
-// ends with the answer.
+// idStore returns the store of the namespace's id. Each call of Ask uses its own connection.
 func (n nacosKind) idStore() *IDStore {
 	o := n.options(nil)
-	return &IDStore{Where: "config " + nacos.IDData + " of group " + nacos.IDGroup, Ask: func(ctx context.Context, offer string) (string, error) {
+	ask := func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {
 			return "", err
@@ -158,7 +165,8 @@ func (n nacosKind) idStore() *IDStore {
 		var id string
 		ended := during(ctx, client.Run, func() { id, err = client.ID(ctx, offer) })
 		return id, errors.Join(err, ended)
-	}}
+	}
+	return &IDStore{Where: "config " + nacos.IDData + " of group " + nacos.IDGroup, Ask: ask}
 }
 
 func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
@@ -166,12 +174,13 @@ func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
+	permission := "allow " + cmp.Or(n.Username, "anonymous clients") + " to write configurations of group " +
+		nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
 	r := nacos.NewRecorder(client, metadata.OwnerMark(e.Config.Owner))
-	return &recordStore{r, name, right, r.TryRecord, client.Run, func() {}}, nil
+	return &recordStore{r, name, permission, r.TryRecord, client.Run, func() {}}, nil
 }
 
-// documents returns where the applications' documents are stored: in configurations.
+// documents returns the store of the documents of Dubbo applications: configurations.
 func (n nacosKind) documents(e *Env, name, _ string) (documentStore, error) {
 	client, err := nacos.New(n.options(e.Logger("nacos", name)))
 	if err != nil {
@@ -197,8 +206,7 @@ type nacosFormat interface {
 	nacos.Format
 }
 
-// scoped is a format of Nacos within one namespace and group. It implements
-// nacos.Layout.
+// scoped is a format within one namespace and group. It implements nacos.Layout.
 type scoped struct {
 	nacosFormat
 	namespace, group string
@@ -225,7 +233,7 @@ func (s scoped) Foreign(service string, in metadata.NacosInstance) error {
 	return nil
 }
 
-// multiPath is a scoped format that keeps parts of its groups in configurations.
+// multiPath is a scoped format that stores parts of its groups in configurations.
 type multiPath struct {
 	scoped
 	nacos.MultiPath
@@ -256,20 +264,24 @@ func (n nacosSource) Check(ctx context.Context, f *preflight.Findings) {
 	case errors.Is(err, nacos.ErrNoNamespace):
 		f.Fail("list", err, namespaceRemedy)
 	case err != nil:
-		f.Fail("list", err, preflight.RightRemedy(err, "let our user read the namespace and the groups of each format"))
+		f.Fail("list", err, preflight.RightRemedy(err,
+			"allow the bridge's user to read the namespace and the groups of each format"))
 	default:
 		f.Pass("reachable", "%s", state.Server)
 		if services == 0 {
-			f.Warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
+			f.Warn("list", "found no service in the configured formats",
+				"check nacos.namespace and group of the bridge's formats or reads, unless no provider has registered yet")
 		} else {
 			f.Pass("list", "%s", registry.Counted(services, "service", "services"))
 		}
 	}
 }
 
-// checkNacos tries a Nacos cluster by an instance that is published and
-// withdrawn.
-func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *preflight.Findings) {
+// checkNacos checks a Nacos cluster as a target. To do so, it registers an instance and
+// deregisters it.
+func checkNacos(
+	n *config.Nacos, client *nacos.Client, target *nacos.Target,
+) func(context.Context, *preflight.Findings) {
 	return func(ctx context.Context, f *preflight.Findings) {
 		var r nacos.Report
 		var state nacos.State
@@ -296,22 +308,24 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 	}
 }
 
-const reachNacos = "check nacos.servers; the gRPC port has to be open as well: grpcPort, or else 1000 above the HTTP port"
+const reachNacos = "check nacos.servers, and that the gRPC port is open as well: grpcPort, by default 1000 above the HTTP port"
 
-// checkLogin judges why we are not logged in: only a server that denies it says
-// anything of the password.
+// checkLogin reports why the login failed, with the remedy. Only a login that the server
+// denied says anything about the password.
 func checkLogin(f *preflight.Findings, err error) {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
 		f.Fail("login", err, "check username and passwordFile of the registry")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		f.Fail("login", err, "let the bridge read passwordFile of the registry")
+		f.Fail("login", err, "allow the bridge to read passwordFile of the registry")
 	default:
-		f.Unreachable("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
+		f.Unreachable("login", err,
+			"check nacos.servers: a login uses the HTTP port and the server's context path; see also the log of Nacos")
 	}
 }
 
-const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
+const namespaceRemedy = "set nacos.namespace to the id of the namespace, which its page in the console shows, not to its name; " +
+	"or create the namespace"
 
 func checkNacosAccess(f *preflight.Findings, n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
@@ -320,25 +334,30 @@ func checkNacosAccess(f *preflight.Findings, n *config.Nacos, r nacos.Report) {
 	case errors.Is(r.Read, nacos.ErrNoNamespace):
 		f.Fail("list", r.Read, namespaceRemedy)
 	case r.Read != nil:
-		f.Fail("list", r.Read, preflight.RightRemedy(r.Read, "let "+user+" read the namespace "+namespace))
-	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not all servers report which there are
-		f.Warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
+		f.Fail("list", r.Read, preflight.RightRemedy(r.Read, "allow "+user+" to read the namespace "+namespace))
+	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not every server lists its namespaces
+		f.Warn("list", "found no service in the configured formats in namespace "+namespace,
+			"unless the namespace is new, check that nacos.namespace is its id, which its page in the console shows, not its name")
 	default:
-		f.Pass("list", "%s of our formats in namespace %s", registry.Counted(r.Groups, "service", "services"), namespace)
+		f.Pass("list", "%s in the configured formats in namespace %s",
+			registry.Counted(r.Groups, "service", "services"), namespace)
 	}
 	if r.Write != nil {
-		f.Fail("write", r.Write, preflight.RightRemedy(r.Write, "let "+user+" write to the namespace "+namespace))
+		f.Fail("write", r.Write, preflight.RightRemedy(r.Write, "allow "+user+" to write to the namespace "+namespace))
 	} else {
-		f.Pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
+		f.Pass("write", "an instance was registered and deregistered in %s", r.Took.Round(time.Millisecond))
 	}
 	if r.Persistent != "" {
-		f.Warn("persistent", r.Persistent+" holds persistent instances, beside which Nacos accepts none of the bridge's, which are ephemeral",
-			"if a bridge writes it, give the format another group or the service another name; what a bridge writes first accepts no persistent instances")
+		f.Warn("persistent",
+			r.Persistent+" has persistent instances; next to them, Nacos rejects the bridge's instances, which are ephemeral",
+			"if a bridge writes this service, give the format another group or the service another name; "+
+				"a service that the bridge writes first rejects persistent instances")
 	}
 	if r.Duplicate == "" {
 		f.Pass("owner", "no other process publishes as this owner")
 	} else {
-		f.Warn("owner", "another process publishes as this owner, in "+r.Duplicate+" for one",
-			"it is a replica where its configuration is the same; Nacos cannot refuse a second deployment of one owner: give it an owner of its own")
+		f.Warn("owner", "another process publishes as this owner, such as in "+r.Duplicate,
+			"if it is not a replica with this configuration, give it another owner; "+
+				"Nacos cannot reject a second deployment of an owner")
 	}
 }

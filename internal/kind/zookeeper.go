@@ -37,7 +37,7 @@ func (z zookeeperKind) Facilities() Facilities {
 	return Facilities{ID: z.idStore(), records: z.records, documents: z.documents, Leases: z.leases}
 }
 
-// Connection implements kind: a client of the ensemble.
+// Connection implements Kind. The connection is a client of the ensemble.
 func (z zookeeperKind) Connection(e *Env, at config.TargetKey) (*Connection, error) {
 	name := at.Registry
 	opts, back := z.options(e.Logger("zookeeper", name)), make(chan struct{}, 1)
@@ -53,7 +53,7 @@ func (z zookeeperKind) Connection(e *Env, at config.TargetKey) (*Connection, err
 	}, nil
 }
 
-// A zookeeperConnection is a client of an ensemble. It connects by itself.
+// A zookeeperConnection is a client of an ensemble. The client reconnects by itself.
 type zookeeperConnection struct {
 	name   string
 	client *zookeeper.Client
@@ -65,7 +65,9 @@ func (c *zookeeperConnection) Close() { c.client.Close() }
 
 func (c *zookeeperConnection) State() admin.TargetState {
 	s := c.client.State()
-	out := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: connectedAgain(s), LastError: s.LastError}
+	out := admin.TargetState{
+		Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: connectedAgain(s), LastError: s.LastError,
+	}
 	if err := c.client.Unwatched(); err != nil {
 		out.Unwatched = err.Error()
 	}
@@ -97,11 +99,12 @@ func (c *zookeeperConnection) Bind(e *Env, bridges []config.Bridge, former []con
 		return nil, err
 	}
 	r.Bridges = projection.Identities(bridges)
-	r.Target, r.Admitter, r.Owners, r.Check = target, target, target, checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
+	r.Target, r.Admitter, r.Owners = target, target, target
+	r.Check = checkZooKeeper(e.Config, config.TargetKey{Registry: name}, target)
 	return r, nil
 }
 
-// onReturn signals when a connection is back after it was lost.
+// onReturn signals on back when a lost connection is reestablished.
 func onReturn(observe func(zookeeper.State), back chan<- struct{}) func(zookeeper.State) {
 	lost := false
 	return func(s zookeeper.State) {
@@ -113,7 +116,7 @@ func onReturn(observe func(zookeeper.State), back chan<- struct{}) func(zookeepe
 	}
 }
 
-// poke makes a channel ready that is not yet.
+// poke sends to a channel unless its buffer is full.
 func poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -127,7 +130,8 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile, Log: log,
 	}
 	if t := z.TLS; t != nil {
-		o.TLS = tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile, ServerName: t.ServerName}.Config
+		files := tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile, ServerName: t.ServerName}
+		o.TLS = files.Config
 	}
 	return o
 }
@@ -148,7 +152,8 @@ func (z zookeeperKind) Source(e *Env, name string) (Source, error) {
 		return nil, err
 	}
 	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
-		Formats: formats, Log: o.Log, Asker: stored.asker(newAskers(e.Config, name)), Elsewhere: stored != nil,
+		Formats: formats, Log: o.Log,
+		Asker: stored.asker(newAskers(e.Config, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -161,19 +166,19 @@ type zookeeperSource struct{ *zookeeper.Source }
 func (z zookeeperSource) State() admin.SourceState {
 	s := z.Source.State()
 	return admin.SourceState{
-		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: connectedAgain(s),
+		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since,
+		Reconnects: connectedAgain(s),
 	}
 }
 
-// connectedAgain returns how many connections there were after the first.
+// connectedAgain returns the number of connections after the first.
 func connectedAgain(s zookeeper.State) int { return s.Reconnects + max(s.Sessions-1, 0) }
 
-// IDStore returns where the id is kept, asked for over a connection that ends with the
-// answer.
+// idStore returns the store of the ensemble's id. Each call of Ask uses its own connection.
 func (z zookeeperKind) idStore() *IDStore {
 	o := z.options(nil)
 	return &IDStore{Where: zookeeper.IDNode, Ask: func(ctx context.Context, offer string) (string, error) {
-		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
+		client, err := zookeeper.Dial(o) //nolint:contextcheck // Close ends it
 		if err != nil {
 			return "", err
 		}
@@ -189,14 +194,20 @@ func (z zookeeperKind) records(e *Env, name string) (*recordStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + e.Config.Owner
+	permission := "allow " + cmp.Or(z.User, anyUser) + " to create, write and delete below /xds-bridge/" + e.Config.Owner
 	r := zookeeper.NewRecorder(client, e.Config.Owner, zookeeper.Access(z.ACL))
-	return &recordStore{r, name, right, r.TryRecord, untilDone, client.Close}, nil
+	return &recordStore{r, name, permission, r.TryRecord, untilDone, client.Close}, nil
 }
 
-// leases has the leases of all targets over a connection of their own, so that no other
-// request delays a renewal. The registry's own connection reports the sessions.
-func (z zookeeperKind) leases(owner string, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error) {
+// anyUser is the user in a remedy if no user is configured.
+const anyUser = "anyone (no user is set)"
+
+// leases opens the leases of all targets over one connection of their own, so that no other
+// request delays a renewal. Its sessions are not observed: those of the registry's own
+// connection are.
+func (z zookeeperKind) leases(
+	owner string, log *slog.Logger,
+) (open func(target string) (lease.Store, error), end func(), err error) {
 	client, err := zookeeper.Dial(z.options(log))
 	if err != nil {
 		return nil, nil, err
@@ -206,7 +217,7 @@ func (z zookeeperKind) leases(owner string, log *slog.Logger) (open func(target 
 	}, client.Close, nil
 }
 
-// documents returns where the applications' documents are stored below a path.
+// documents returns the store of the documents of Dubbo applications below root.
 func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, error) {
 	layout, err := dubbo.NewZooKeeperApp(format.Options{Documents: root})
 	if err != nil {
@@ -216,7 +227,7 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 	var client atomic.Pointer[zookeeper.Client]
 	return documentFuncs{
 		run: func(ctx context.Context) error {
-			c, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
+			c, err := zookeeper.Dial(o) //nolint:contextcheck // Close ends it
 			if err != nil {
 				return err
 			}
@@ -235,9 +246,11 @@ func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, erro
 	}, nil
 }
 
-// checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
-// deleted.
-func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.Target) func(context.Context, *preflight.Findings) {
+// checkZooKeeper checks a ZooKeeper ensemble as a target. To do so, it creates a node and
+// deletes it.
+func checkZooKeeper(
+	cfg *config.Config, at config.TargetKey, target *zookeeper.Target,
+) func(context.Context, *preflight.Findings) {
 	z := cfg.Registries[at.Registry].ZooKeeper
 	return func(ctx context.Context, f *preflight.Findings) {
 		r, err := target.Check(ctx)
@@ -246,50 +259,53 @@ func checkZooKeeper(cfg *config.Config, at config.TargetKey, target *zookeeper.T
 			return
 		}
 		f.Pass("reachable", "%s", r.Server)
-		preflight.CheckPlaintext(f, z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
+		preflight.CheckPlaintext(f, z.TLS, z.User, z.Servers,
+			"if the ensemble has a secure port, use it with tls: {caFile: …}")
 		if r.Version != "" {
 			f.Pass("version", "%s", r.Version)
 		} else {
-			f.Warn("version", "not reported", "add srvr to 4lw.commands.whitelist of the server, if you want to see it")
+			f.Warn("version", "not reported", "to see it, add srvr to 4lw.commands.whitelist of the server")
 		}
 		if r.Granted == r.Asked {
 			f.Pass("session", "%s", r.Granted)
 		} else {
-			f.Warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
+			f.Warn("session", fmt.Sprintf("the bridge requested %s, but the server granted %s", r.Asked, r.Granted),
+				"set zookeeper.sessionTimeout within the limits of the server")
 		}
 		if r.Read != nil {
-			f.Fail("list", r.Read, rightsRemedy(r.Read, "let our user read the root of each format, and the parent znodes in it"))
+			f.Fail("list", r.Read, rightsRemedy(r.Read,
+				"allow the bridge's user to read the root of each format, and the parent znodes in it"))
 		} else {
-			f.Pass("list", "the parent znodes of all formats may be read")
+			f.Pass("list", "the parent znodes of all formats are readable")
 		}
 		if r.Write != nil {
-			user := cmp.Or(z.User, "anybody, since no user is set")
-			f.Fail("write", r.Write, rightsRemedy(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
+			f.Fail("write", r.Write, rightsRemedy(r.Write,
+				"allow "+cmp.Or(z.User, anyUser)+" to create and delete below /xds-bridge and the root of each format"))
 			return
 		}
-		f.Pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
+		f.Pass("write", "a node was created and deleted in %s", r.Took.Round(time.Millisecond))
 		checkClock(f, r.Skew)
 		checkWriters(ctx, f, cfg, at, target)
 	}
 }
 
-// rightsRemedy returns the remedy of a refusal that is not about rights, or else the
-// given one.
-func rightsRemedy(err error, right string) string {
+// rightsRemedy returns the remedy for an error of an operation that requires a permission:
+// the remedy for authentication or quota, or else that of preflight.RightRemedy.
+func rightsRemedy(err error, permission string) string {
 	switch {
 	case errors.Is(err, zookeeper.ErrAuthRequired):
-		return "set user and passwordFile of the registry, and let the server accept digest"
+		return "set user and passwordFile of the registry, and enable digest authentication on the server"
 	case errors.Is(err, zookeeper.ErrQuota):
 		return "raise the quota by setquota"
 	}
-	return preflight.RightRemedy(err, right)
+	return preflight.RightRemedy(err, permission)
 }
 
-// ownerTimeout is how long it may take to look who wrote there before.
+// ownerTimeout limits the reads of checkWriters.
 const ownerTimeout = 3 * time.Second
 
-// checkWriters reports what keeps run from writing: another process of the owner, or
-// bridges of ours that wrote as another owner.
+// checkWriters reports why run could not write: another process of the owner runs, or
+// bridges of this configuration wrote as another owner.
 func checkWriters(ctx context.Context, f *preflight.Findings, cfg *config.Config, at config.TargetKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
@@ -297,26 +313,29 @@ func checkWriters(ctx context.Context, f *preflight.Findings, cfg *config.Config
 	who, err := target.Alive(ctx, cfg.Owner)
 	switch {
 	case err != nil:
-		f.Warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), preflight.RightRemedy(err, "let our user read /xds-bridge/"+cfg.Owner))
+		f.Warn(check, "unknown who writes as "+cfg.Owner+": "+err.Error(),
+			preflight.RightRemedy(err, "allow the bridge's user to read /xds-bridge/"+cfg.Owner))
 		return
 	case who != "" && cfg.Replicas.Shared():
-		f.Pass(check, "%s writes as %s, as one of its replicas may", who, cfg.Owner)
+		f.Pass(check, "%s writes as %s, which replicas share", who, cfg.Owner)
 		return
 	case who != "":
 		if _, unknown := runningTarget(ctx, cfg, at); unknown == nil {
 			f.Pass(check, "%s, the running bridge, writes as %s", who, cfg.Owner)
 			return
 		}
-		f.Warn(check, who+" writes as "+cfg.Owner, "if it is not the bridge of this configuration give this one another owner; beside it run ends with 2")
+		f.Warn(check, who+" writes as "+cfg.Owner, "if that is not the bridge of this configuration, "+
+			"give this configuration another owner; while the other process runs, run exits with 2")
 		return
 	}
 	switch err := target.Admit(ctx); {
 	case err != nil:
-		f.Fail(check, err, "put the owner back, or adopt, release or purge what the earlier one left")
+		f.Fail(check, err, "restore the owner, or adopt, release or purge the entries of the earlier owner")
 	case ctx.Err() != nil:
-		f.Warn(check, "replicas may have written last as "+cfg.Owner, "end them, or give this configuration their replicas.lease; run waits whether they have gone")
+		f.Warn(check, "replicas may have written last as "+cfg.Owner,
+			"stop them, or set their replicas.lease in this configuration; run waits to see whether they have stopped")
 	default:
-		f.Pass(check, "nobody else writes as %s", cfg.Owner)
+		f.Pass(check, "no other process writes as %s", cfg.Owner)
 	}
 }
 
@@ -326,11 +345,11 @@ func (z zookeeperSource) Check(ctx context.Context, f *preflight.Findings) {
 	case r.State.Session == 0 && err != nil:
 		f.Unreachable("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 	case err != nil:
-		f.Fail("list", err, rightsRemedy(err, "let our user read the root of each format"))
+		f.Fail("list", err, rightsRemedy(err, "allow the bridge's user to read the root of each format"))
 	default:
 		f.Pass("reachable", "%s", r.State.Server)
 		if err := r.Denied.Error(); err != nil {
-			f.Fail("list", err, "let our user read them")
+			f.Fail("list", err, "allow the bridge's user to read them")
 			return
 		}
 		if len(r.Absent) > 0 {
@@ -340,8 +359,9 @@ func (z zookeeperSource) Check(ctx context.Context, f *preflight.Findings) {
 			f.Pass("list", "%s in the roots of all formats", registry.Counted(r.Parents, "parent znode", "parent znodes"))
 		}
 		if n := len(r.Rules); n > 0 {
-			f.Warn("rules", fmt.Sprintf("%s holds rules that the bridge does not follow (paths with rules: %d): a provider that dubbo-admin disables there is still offered elsewhere", r.Rules[0], n),
-				"take such a provider off by offline of its QoS, and have it register its weight itself")
+			f.Warn("rules", fmt.Sprintf("the bridge ignores the rules at %s (paths with rules: %d): "+
+				"a provider that dubbo-admin disables there stays available in targets", r.Rules[0], n),
+				"disable such a provider by the QoS command offline, and set weights in the registration of the provider")
 		}
 	}
 }
