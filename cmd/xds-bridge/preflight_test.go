@@ -247,7 +247,7 @@ func TestPreflight_PortHolder(t *testing.T) {
 	w.start(w.importConfig("127.0.0.1:0", ""))
 	do(t, "preflight", "-f", w.importConfig(l.Addr().String(), "")).want(t, exitFindings, "× listen", "serves nothing there")
 	r := do(t, "preflight", "-f", w.importConfig("192.0.2.1:15031", "")) // of nobody
-	r.want(t, exitFindings, "× listen", "an address that this machine has", "xds://192.0.2.1:15031")
+	r.want(t, exitFindings, "× listen", "an address of this machine", "xds://192.0.2.1:15031")
 	if strings.Contains(r.out, "holds the port") {
 		t.Error(r.out)
 	}

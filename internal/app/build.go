@@ -163,9 +163,10 @@ func (b *builder) build() error {
 	return nil
 }
 
-// env returns what kinds may see of the builder.
+// env returns what kinds may see of the builder. What a kind makes must not keep the runtime
+// before: Predecessor finds it only while the builder builds.
 func (b *builder) env() *kind.Env {
-	tables, connections, r, before := b.sourceTables, b.connections, b.runtime, b.before
+	tables, connections, r := b.sourceTables, b.connections, b.runtime
 	e := &kind.Env{
 		Config: b.cfg, Signer: b.signer, Metrics: b.metrics, Log: b.log, Fence: b.replicas.fence,
 		OwnSession: func(registry string, session int64) bool {
@@ -186,7 +187,7 @@ func (b *builder) env() *kind.Env {
 			return nil
 		},
 		Predecessor: func(at config.TargetKey) *mcp.Target {
-			if old := before.target(at); old != nil {
+			if old := b.before.target(at); old != nil {
 				return old.Served
 			}
 			return nil

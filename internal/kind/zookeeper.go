@@ -86,13 +86,14 @@ func (c *zookeeperConnection) Bind(e *Env, bridges []config.Bridge, former []con
 	for i, p := range uses {
 		layouts[i] = p.Codec
 	}
+	ownSession, metrics := e.OwnSession, e.Metrics // the target must not keep e, which has the runtime
 	to := zookeeper.TargetOptions{
 		Owner: e.Config.Owner, Layouts: layouts, Bridges: projection.Identities(bridges), Signer: e.Signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Shared: e.Config.Replicas.Shared(), Fence: e.Fence(name),
-		Ours: func(session int64) bool { return e.OwnSession(name, session) }, Adopts: e.Adopted,
+		Ours: func(session int64) bool { return ownSession(name, session) }, Adopts: e.Adopted,
 		Log:   e.Logger("zookeeper", name),
-		Usage: func(share float64) { e.Metrics.LimitUsage(name, "znode_children_bytes", share) },
+		Usage: func(share float64) { metrics.LimitUsage(name, "znode_children_bytes", share) },
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
