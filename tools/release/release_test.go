@@ -77,7 +77,7 @@ func TestRelease_Exclusions(t *testing.T) {
 	refused("", "must be a module version")
 	refused("0.3.0", "must be a module version")
 	refused("v2.0.0", "v2 at the end of each module's path")
-	refused("v0.2.0", "not above every released version of its minor release: v0.2.1")
+	refused("v0.2.0", "must be greater than every released version of its minor release: v0.2.1")
 	patch := &release{version: "v0.1.1", source: source, out: filepath.Join(t.TempDir(), "dist")}
 	if err := patch.check(t.Context()); err != nil {
 		t.Errorf("a patch of the minor release before: %v", err)
